@@ -1,0 +1,94 @@
+//! Who listens to a trace.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use core::convert::Infallible;
+
+use crate::{About, Batch, Code, Event, ThreadId};
+
+/// A consumer of a trace: a file writer, a cache model, a counter.
+///
+/// Only [`records`](Sink::records) must be written. Calls come in this order:
+/// [`begin`](Sink::begin) once; then, per thread in program order and between
+/// threads in any order, [`event`](Sink::event), [`code`](Sink::code) and
+/// `records`; [`finish`](Sink::finish) once.
+///
+/// Every method but `finish` answers whether to go on. After `Ok(false)` the
+/// source stops and calls `finish`: the sink has seen enough, and that is no
+/// error. After `Err` the source stops at once, does not call `finish`, and
+/// hands the error to whoever drives it.
+pub trait Sink {
+    /// What can go wrong in this sink.
+    type Error;
+
+    /// Takes consecutive records of one thread.
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Self::Error>;
+
+    /// Takes an event at the present point of a thread's stream.
+    #[inline]
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Self::Error> {
+        let _ = (thread, event);
+        Ok(true)
+    }
+
+    /// Takes machine code that `thread` is about to execute.
+    #[inline]
+    fn code(&mut self, thread: ThreadId, code: &Code<'_>) -> Result<bool, Self::Error> {
+        let _ = (thread, code);
+        Ok(true)
+    }
+
+    /// Takes the trace's provenance, before anything else.
+    #[inline]
+    fn begin(&mut self, about: &About<'_>) -> Result<bool, Self::Error> {
+        let _ = about;
+        Ok(true)
+    }
+
+    /// Nothing more will come.
+    #[inline]
+    fn finish(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}
+
+impl<S: Sink + ?Sized> Sink for &mut S {
+    type Error = S::Error;
+
+    #[inline]
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, S::Error> {
+        (**self).records(batch)
+    }
+
+    #[inline]
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, S::Error> {
+        (**self).event(thread, event)
+    }
+
+    #[inline]
+    fn code(&mut self, thread: ThreadId, code: &Code<'_>) -> Result<bool, S::Error> {
+        (**self).code(thread, code)
+    }
+
+    #[inline]
+    fn begin(&mut self, about: &About<'_>) -> Result<bool, S::Error> {
+        (**self).begin(about)
+    }
+
+    #[inline]
+    fn finish(&mut self) -> Result<(), S::Error> {
+        (**self).finish()
+    }
+}
+
+/// A sink that takes everything and keeps nothing, to measure a source alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Null;
+
+impl Sink for Null {
+    type Error = Infallible;
+
+    #[inline]
+    fn records(&mut self, _batch: &Batch<'_>) -> Result<bool, Infallible> {
+        Ok(true)
+    }
+}
