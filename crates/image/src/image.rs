@@ -123,25 +123,21 @@ impl Image {
     }
 
     /// The difference between run-time addresses and the image's own, if the
-    /// part of the file at `offset` was mapped at `start`. A mapping begins at a
-    /// page boundary, so it may begin before the segment it maps.
+    /// part of the file at `offset` was mapped at `start`. Neighbouring segments
+    /// can share a page of the file, so a mapping of such a page may belong to
+    /// either: then the answer is `None`. The lowest mapping of an image, which
+    /// has the file's head, always tells.
     #[must_use]
     pub fn bias(&self, start: GuestVa, offset: FileOff) -> Option<u64> {
         const PAGE: u64 = 4096;
-        let holds = |s: &&Segment| {
+        let mut biases = self.segments().iter().filter_map(|s| {
             let first = s.offset.0 & !(PAGE - 1);
-            let last = s.offset.0.saturating_add(s.file_len.max(1) - 1) | (PAGE - 1);
-            (first..=last).contains(&offset.0)
-        };
-        // Neighbouring segments may share a page of the file: of those that
-        // match, the one that begins on this page is the one mapped.
-        let segment = self
-            .segments()
-            .iter()
-            .filter(holds)
-            .max_by_key(|s| (s.offset.0 & !(PAGE - 1) == offset.0, s.offset.0))?;
-        let own = segment.start.0.wrapping_add(offset.0.wrapping_sub(segment.offset.0));
-        Some(start.0.wrapping_sub(own))
+            let last = s.offset.0.saturating_add(s.file_len.checked_sub(1)?) | (PAGE - 1);
+            let own = s.start.0.wrapping_add(offset.0.wrapping_sub(s.offset.0));
+            (first..=last).contains(&offset.0).then(|| start.0.wrapping_sub(own))
+        });
+        let bias = biases.next()?;
+        biases.all(|other| other == bias).then_some(bias)
     }
 
     /// Its symbols, those of its separate debug file included.

@@ -20,7 +20,8 @@ fn maps<'a>(image: &'a Image, build_id: &'a [u8]) -> Vec<Event<'a>> {
         .map(|s| {
             let start = GuestVa(page(s.start.0) + BIAS);
             let offset = FileOff(page(s.offset.0));
-            assert_eq!(image.bias(start, offset), Some(BIAS), "{s:?}");
+            let told = image.bias(start, offset);
+            assert!(told == Some(BIAS) || (told.is_none() && offset.0 > 0), "{s:?} {told:?}");
             Event::Map(Map {
                 start,
                 len: page(s.start.0 + s.len + 0xfff) - page(s.start.0),
@@ -62,7 +63,7 @@ fn addresses_follow_maps_forks_and_execs() {
     }
     let frames = names.frames(ProcessId(0), at).to_vec();
     assert_eq!(frames.last().and_then(|f| f.function.as_deref()), Some("main"));
-    assert_eq!(frames, image.frames(place_of(main.0 + 1)).expect("lines"));
+    assert_eq!(frames, image.frames(ichnos_image::ImageVa(main.0 + 1)).expect("lines"));
 
     // A forked child sees the same until it replaces its program.
     names.note(ThreadId(1), &start(1, Some(0)));
@@ -74,10 +75,6 @@ fn addresses_follow_maps_forks_and_execs() {
     assert!(names.place(ProcessId(0), at).is_none());
     assert!(names.place(ProcessId(0), at.offset(1)).expect("still mapped").symbol.is_some());
     assert!(names.problems().is_empty());
-}
-
-fn place_of(addr: u64) -> ichnos_image::ImageVa {
-    ichnos_image::ImageVa(addr)
 }
 
 #[test]
