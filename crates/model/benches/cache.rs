@@ -1,0 +1,81 @@
+//! How many references a second a hierarchy takes from batches in memory.
+//!
+//! Strength: no file, no decoding, so the model alone is measured; the stream
+//! has the mix and the locality of compiled code (loops, a stack, arrays and a
+//! heap with a hot part). Weakness: it is still synthetic. Redo with `cargo
+//! bench -p ichnos-model --bench cache`.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
+
+mod stream;
+
+use std::time::Instant;
+
+use ichnos_base::{Batch, Record, Sink, ThreadId};
+use ichnos_model::{CacheConfig, Caches, Hierarchy, HierarchyConfig, LevelConfig, PerPc, Sharing};
+
+fn level(name: &str, caches: Caches) -> LevelConfig {
+    LevelConfig { name: name.to_owned(), caches, sharing: Sharing::Shared }
+}
+
+fn parse(text: &str) -> CacheConfig {
+    CacheConfig::parse("bench", text).expect("a constant that is right")
+}
+
+fn machine(words: &str) -> HierarchyConfig {
+    let cache = |geometry: &str| parse(&format!("{geometry}{words}"));
+    HierarchyConfig {
+        levels: vec![
+            level("l1", Caches::Split { code: cache("32K,8,64"), data: cache("32K,8,64") }),
+            level("l2", Caches::Unified(cache("1M,16,64"))),
+            level("l3", Caches::Unified(cache("32M,16,64"))),
+        ],
+        ..HierarchyConfig::default()
+    }
+}
+
+/// The best of five runs, in millions of references a second.
+fn measure<S: Sink>(records: &[Record], references: u64, mut fresh: impl FnMut() -> S) -> f64 {
+    let mut best = f64::MAX;
+    for _ in 0..5 {
+        let mut sink = fresh();
+        let start = Instant::now();
+        for chunk in records.chunks(4096) {
+            let _ = sink.records(&Batch::new(ThreadId(0), 0, chunk));
+        }
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    references as f64 / best / 1e6
+}
+
+fn main() {
+    for (name, records) in [
+        ("loops", stream::loops(8 << 20)),
+        ("heap", stream::heap(8 << 20)),
+        ("list", stream::list(8 << 20)),
+    ] {
+        let references =
+            records.iter().filter(|r| !matches!(r, Record::Branch { .. })).count() as u64;
+        let data = records
+            .iter()
+            .filter(|r| matches!(r, Record::Load { .. } | Record::Store { .. }))
+            .count();
+        println!("{name}: {references} references, {data} of them data");
+        for words in ["", ",plru", ",srrip", ",xor", ",3c", ",stride"] {
+            let config = machine(words);
+            let speed =
+                measure(&records, references, || Hierarchy::new(&config).expect("checked above"));
+            println!("  l1i+l1d+l2+l3{words:10} {speed:8.1} M references/s");
+        }
+        let config = machine("");
+        let speed = measure(&records, references, || {
+            Hierarchy::observed(&config, PerPc::new(3)).expect("checked above")
+        });
+        println!("  per instruction         {speed:8.1} M references/s");
+        let mut model = Hierarchy::new(&config).expect("checked above");
+        let _ = model.records(&Batch::new(ThreadId(0), 0, &records));
+        for cache in model.report().caches {
+            println!("  {:4} miss ratio {:.4}", cache.name, cache.stats.miss_ratio());
+        }
+    }
+}

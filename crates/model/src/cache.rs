@@ -1,0 +1,33 @@
+//! Caches and hierarchies of caches.
+//!
+//! [`HierarchyConfig`] says what there is; [`Hierarchy`] is the sink that
+//! simulates it; [`HierarchyReport`] holds the counts.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod array;
+mod check;
+mod classify;
+mod config;
+mod entry;
+mod full_lru;
+mod graph;
+mod hierarchy;
+mod index;
+mod lru_array;
+mod node;
+mod observe;
+mod set_array;
+mod short;
+mod skew_array;
+mod stats;
+
+pub use classify::Cause;
+pub use config::{
+    Allocate, CacheConfig, Caches, Classify, HierarchyConfig, Hints, Inclusion, LevelConfig,
+    Modify, Placement, Sharing, Straddle, WritePolicy,
+};
+pub use hierarchy::Hierarchy;
+pub use observe::{Access, Observe, PcCounts, PerPc, Unobserved};
+pub use stats::{CacheStats, HierarchyReport, InstanceReport, MemoryStats};
+
+pub(crate) use index::Index;

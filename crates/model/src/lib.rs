@@ -1,0 +1,33 @@
+//! Models that listen to a trace and answer questions about memory systems,
+//! branch predictors and locality.
+//!
+//! Every model is a [`Sink`](ichnos_base::Sink): it runs on a stored trace or
+//! live under a collector, unchanged. Models take plain configuration structs,
+//! checked by functions whose errors name the field, and give plain report
+//! structs; nothing here parses files or prints. The crate depends on
+//! `ichnos-base` alone.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#![forbid(unsafe_code)]
+
+mod cache;
+mod error;
+mod kind;
+mod line_map;
+pub mod prefetch;
+mod random;
+mod replace;
+mod size;
+
+pub use cache::{
+    Access, Allocate, CacheConfig, CacheStats, Caches, Cause, Classify, Hierarchy, HierarchyConfig,
+    HierarchyReport, Hints, Inclusion, InstanceReport, LevelConfig, MemoryStats, Modify, Observe,
+    PcCounts, PerPc, Placement, Sharing, Straddle, Unobserved, WritePolicy,
+};
+pub use error::Error;
+pub use kind::{ByKind, Kind};
+pub use random::Random;
+pub use replace::{
+    Brrip, Drrip, Fifo, Lru, Nru, Optimal, OptimalReport, Policy, RandomReplacement, Replacement,
+    Shape, Srrip, TreePlru,
+};
+pub use size::parse_size;
