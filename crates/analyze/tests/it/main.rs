@@ -1,0 +1,8 @@
+//! The crate's integration tests: crafted traces, random valid executions, and
+//! naive twins.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod check;
+mod check_random;
+mod machine;
+mod script;
