@@ -13,7 +13,7 @@ use iced_x86::{
 };
 
 use crate::flags::FlagEffects;
-use crate::{Flow, Gpr, Reg, RegSet, fp};
+use crate::{Flow, Gpr, Reg, RegSet, StateOp, fp, operands};
 
 /// What an instruction does with registers and flags.
 ///
@@ -35,6 +35,9 @@ pub struct Effects {
     /// value is gone unless it is an input too. Writing `eax` replaces `rax`;
     /// writing `ax`, `al` or `ah` does not.
     pub replaced: RegSet,
+    /// Those of `written` that some executions leave alone altogether: `cmov`,
+    /// `cmpxchg`, repeated strings, `bsf` of zero.
+    pub conditional: RegSet,
     /// Flags.
     pub flags: FlagEffects,
     read_parts: Parts,
@@ -98,6 +101,8 @@ impl Effects {
             self.write(register, legacy);
             if surely {
                 self.replaced = self.replaced.or(whole_parts(register, legacy));
+            } else {
+                self.conditional = self.conditional.or(members(register));
             }
         }
     }
@@ -147,10 +152,11 @@ impl Effects {
 
     /// State that iced does not model as registers.
     fn units(&mut self, raw: &Instruction) {
-        if is_x87(raw) {
+        if is_x87(raw) || self.reads().or(self.written).has(Reg::X87) {
+            // Even reading an MMX register resets the x87 tags and top of stack.
             self.touch(RegSet::only(Reg::X87));
         }
-        if fp::uses_mxcsr(raw.mnemonic()) {
+        if fp::uses_mxcsr(raw) {
             self.touch(RegSet::only(Reg::MXCSR));
         }
     }
@@ -171,13 +177,36 @@ impl Effects {
             Mnemonic::Stmxcsr | Mnemonic::Vstmxcsr => self.inputs.insert(Reg::MXCSR),
             // The destination keeps its value when the source is zero.
             Mnemonic::Bsf | Mnemonic::Bsr => {
-                let kept = members(raw.op0_register());
-                self.replaced = self.replaced.without(kept);
+                self.maybe(members(raw.op0_register()));
             }
+            // No operation unless the system has enabled shadow stacks.
+            Mnemonic::Rdsspd | Mnemonic::Rdsspq => self.maybe(members(raw.op0_register())),
+            Mnemonic::Fxsave | Mnemonic::Fxsave64 => self.inputs = self.inputs.or(legacy_state()),
+            Mnemonic::Fxrstor | Mnemonic::Fxrstor64 => self.touch(legacy_state()),
             _ => {}
         }
+        self.extended_state(raw);
         if Flow::of(raw) == Flow::Syscall {
             self.syscall(raw);
+        }
+    }
+
+    /// The write may not happen.
+    fn maybe(&mut self, set: RegSet) {
+        self.replaced = self.replaced.without(set);
+        self.conditional = self.conditional.or(set);
+    }
+
+    /// Which components the xsave family handles is known only at run time: each
+    /// may be, none must be.
+    fn extended_state(&mut self, raw: &Instruction) {
+        match operands::state_op(raw.mnemonic()) {
+            None => {}
+            Some(StateOp::Xrstor | StateOp::Xrstors) => {
+                self.written = self.written.or(all_state());
+                self.maybe(all_state());
+            }
+            Some(_) => self.inputs = self.inputs.or(all_state()),
         }
     }
 
@@ -246,8 +275,22 @@ fn whole_parts(register: Register, legacy: bool) -> RegSet {
     RegSet::EMPTY
 }
 
+/// What `fxsave` saves.
+fn legacy_state() -> RegSet {
+    (0..16).map(Reg::vector).chain([Reg::X87, Reg::MXCSR]).collect()
+}
+
+/// What the xsave family can save.
+fn all_state() -> RegSet {
+    let vectors = (0..32).fold(legacy_state(), |set, n| set.or(RegSet::vector(n)));
+    (0..8).map(Reg::opmask).chain([Reg::TILES, Reg::SYSTEM]).fold(vectors, |mut set, reg| {
+        set.insert(reg);
+        set
+    })
+}
+
 fn number(register: Register) -> u8 {
-    crate::operands::low(register.number())
+    operands::low(register.number())
 }
 
 fn is_x87(raw: &Instruction) -> bool {

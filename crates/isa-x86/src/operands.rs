@@ -90,6 +90,7 @@ fn named_operand(raw: &Instruction, memory: &UsedMemory) -> MemOperand {
                 operand.shape = Shape::Bit(number);
             }
         }
+        Mnemonic::Xlatb => operand.address.index = Index::LowByte(Gpr::Rax),
         Mnemonic::Tileloadd | Mnemonic::Tileloaddt1 => tile(raw, raw.op0_register(), &mut operand),
         Mnemonic::Tilestored => tile(raw, raw.op1_register(), &mut operand),
         _ => vector::refine(raw, memory, &mut operand),
@@ -153,10 +154,6 @@ fn implied_operand(raw: &Instruction, memory: &UsedMemory) -> MemOperand {
         match raw.mnemonic() {
             Mnemonic::Maskmovdqu | Mnemonic::Vmaskmovdqu | Mnemonic::Maskmovq => {
                 vector::byte_mask(raw, &mut operand);
-            }
-            Mnemonic::Xlatb => {
-                operand.address.base = Some(Gpr::Rbx);
-                operand.address.index = Index::LowByte(Gpr::Rax);
             }
             Mnemonic::Clzero => {
                 operand.size = 64;
@@ -233,7 +230,7 @@ fn flags_of(raw: &Instruction) -> AccessFlags {
     use Mnemonic as M;
     let mnemonic = raw.mnemonic();
     let mut flags = AccessFlags::NONE;
-    if raw.has_lock_prefix() || mnemonic == M::Xchg {
+    if raw.has_lock_prefix() || locks_by_nature(mnemonic) {
         flags = flags.with(AccessFlags::ATOMIC);
     }
     match mnemonic {
@@ -273,7 +270,36 @@ fn flags_of(raw: &Instruction) -> AccessFlags {
     flags
 }
 
-fn state_op(mnemonic: Mnemonic) -> Option<StateOp> {
+/// Instructions that are atomic without a `lock` prefix.
+fn locks_by_nature(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(
+        mnemonic,
+        M::Xchg
+            | M::Aadd
+            | M::Aand
+            | M::Aor
+            | M::Axor
+            | M::Cmpoxadd
+            | M::Cmpnoxadd
+            | M::Cmpbxadd
+            | M::Cmpnbxadd
+            | M::Cmpzxadd
+            | M::Cmpnzxadd
+            | M::Cmpbexadd
+            | M::Cmpnbexadd
+            | M::Cmpsxadd
+            | M::Cmpnsxadd
+            | M::Cmppxadd
+            | M::Cmpnpxadd
+            | M::Cmplxadd
+            | M::Cmpnlxadd
+            | M::Cmplexadd
+            | M::Cmpnlexadd
+    )
+}
+
+pub(crate) fn state_op(mnemonic: Mnemonic) -> Option<StateOp> {
     Some(match mnemonic {
         Mnemonic::Xsave | Mnemonic::Xsave64 => StateOp::Xsave,
         Mnemonic::Xsaveopt | Mnemonic::Xsaveopt64 => StateOp::Xsaveopt,

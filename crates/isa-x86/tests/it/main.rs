@@ -1,0 +1,8 @@
+//! The crate's integration tests: what it says against the manual's words, against
+//! iced, against nonsense, and against the processor itself.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod forms;
+mod hardware;
+mod machine;
+mod probe;
