@@ -1,0 +1,62 @@
+//! What each x86-64 instruction reads, writes, touches in memory and does to
+//! control flow.
+//!
+//! Decoding is iced's; what is said about an instruction is ours where iced is
+//! silent or means something else. [`Inst`] is static: what the bytes alone tell.
+//! [`accesses`] evaluates an instruction's memory operands for concrete
+//! registers, which is all that a single-stepping collector needs.
+//!
+//! # What counts as an access
+//!
+//! What the program can tell by a fault: an access is there if and only if the
+//! instruction would fault were that memory not accessible. So `cmov` from memory
+//! reads it whether or not it moves, `cmpxchg` writes back what it read when the
+//! comparison fails, masked-out lanes and repetitions not made are none, `lea`
+//! and `nop` with an operand touch nothing. Prefetches and flushes are told apart
+//! from accesses. Shadow-stack and descriptor-table accesses are not told.
+//!
+//! # Example
+//!
+//! ```
+//! use ichnos_base::{GuestVa, InsnKind};
+//! use ichnos_isa_x86::{Gpr, Inst, Reg, Role, Syntax};
+//!
+//! // add %rax,0x10(%rsp)
+//! let inst = Inst::decode(&[0x48, 0x01, 0x44, 0x24, 0x10], GuestVa(0x401000))?;
+//! assert_eq!(inst.length(), 5);
+//! assert_eq!(inst.kind(), InsnKind::OTHER);
+//! assert_eq!(inst.memory()[0].role, Role::Both);
+//! assert_eq!(inst.memory()[0].address.to_string(), "[rsp+0x10]");
+//! assert!(inst.effects().inputs.has(Reg::gpr(Gpr::Rax)));
+//! assert_eq!(inst.text(Syntax::Att), "add %rax,0x10(%rsp)");
+//! # Ok::<(), ichnos_isa_x86::Error>(())
+//! ```
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#![forbid(unsafe_code)]
+
+mod access;
+mod control;
+mod effects;
+mod error;
+mod flags;
+mod fp;
+mod inst;
+mod machine;
+mod memory;
+mod operands;
+mod reg;
+mod state;
+mod vector;
+
+pub use access::{accesses, address};
+pub use control::Flow;
+pub use effects::Effects;
+pub use error::Error;
+pub use flags::{FlagEffects, Flags};
+pub use inst::{Inst, MAX_LEN, Printer, Syntax};
+pub use machine::{Regs, XComponent, XLayout, XState};
+pub use memory::{
+    AddrExpr, AddrWidth, Index, LaneMask, Lanes, Masked, MemOperand, Rep, Role, Segment, Shape,
+    StateOp,
+};
+pub use reg::{Gpr, Reg, RegSet};
