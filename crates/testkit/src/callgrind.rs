@@ -1,0 +1,51 @@
+//! How many instructions Valgrind's callgrind counted.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::fs;
+use std::path::Path;
+use std::process::{self, Command, Stdio};
+
+/// Runs a program under callgrind and answers its instruction total (`Ir`).
+///
+/// # Panics
+///
+/// If Valgrind does not run, or its output has no total.
+#[must_use]
+pub fn run(program: &Path, args: &[&str], env: &[(&str, &str)]) -> u64 {
+    let file = program.with_extension(format!("callgrind-{}", process::id()));
+    let status = Command::new("valgrind")
+        .args(["--tool=callgrind", "-q"])
+        .arg(format!("--callgrind-out-file={}", file.display()))
+        .arg(program)
+        .args(args)
+        .env_clear()
+        .envs(env.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .expect("valgrind runs");
+    assert!(status.code().is_some(), "valgrind: {status}");
+    let text = fs::read_to_string(&file).expect("callgrind wrote its file");
+    fs::remove_file(&file).expect("the file is ours");
+    total(&text).expect("callgrind wrote a total")
+}
+
+/// The total of a callgrind file.
+#[must_use]
+pub fn total(text: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("summary:").or_else(|| line.strip_prefix("totals:")))?;
+    line.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_is_found() {
+        assert_eq!(total("events: Ir\nfn=(1)\n1 2\nsummary: 1234\n"), Some(1234));
+        assert_eq!(total("events: Ir\n"), None);
+    }
+}
