@@ -7,6 +7,8 @@
 use std::time::Instant;
 
 use ichnos_analyze::check::{Checker, Config};
+use ichnos_analyze::inventory::Inventory;
+use ichnos_analyze::profile::{PlainCounts, Profile};
 use ichnos_base::*;
 
 const BATCHES: u64 = 400;
@@ -15,6 +17,8 @@ fn main() {
     let records = stream();
     let checker = measure("check", &records, Checker::new(Config::default()));
     println!("{}", checker.into_verdict());
+    measure("inventory", &records, Inventory::new());
+    measure("profile", &records, Profile::new(PlainCounts));
     measure("null", &records, Null);
 }
 

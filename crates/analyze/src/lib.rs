@@ -2,6 +2,9 @@
 //! a trace drives, live or from a file, and asks for its result afterwards.
 //!
 //! - [`check`]: does the trace keep the rules that every trace keeps?
+//! - [`inventory`]: what is in it?
+//! - [`select`]: a part of it, passed on to another sink.
+//! - [`profile`]: what its instructions, lines, functions and calls cost.
 //!
 //! Nothing here reads files, decodes instructions or prints: names of functions
 //! and lines come from the caller through traits, and `report` does the printing.
@@ -9,3 +12,11 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+mod footprint;
+mod hash;
+pub mod inventory;
+mod pcs;
+pub mod profile;
+pub mod select;
+
+pub use footprint::Touched;

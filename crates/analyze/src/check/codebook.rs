@@ -5,10 +5,11 @@
 //! forks until one of them changes.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use ichnos_base::{GuestVa, InsnKind};
+
+use crate::hash::FastMap;
 
 const PAGE: usize = 4096;
 const TOLD: u16 = 0x8000;
@@ -18,7 +19,7 @@ const LONGEST: u64 = 15;
 /// Told code.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CodeBook {
-    pages: HashMap<u64, Rc<Page>>,
+    pages: FastMap<u64, Rc<Page>>,
 }
 
 #[derive(Clone, Debug)]

@@ -6,3 +6,4 @@ mod check;
 mod check_random;
 mod machine;
 mod script;
+mod tools;

@@ -57,7 +57,7 @@ impl Script {
         self
     }
 
-    /// Tells everything to a sink, which must take it all.
+    /// Tells everything to a sink, or until it has seen enough.
     pub fn play<S: Sink>(&self, sink: &mut S)
     where
         S::Error: std::fmt::Debug,
@@ -67,11 +67,11 @@ impl Script {
         let mut number = 0;
         let mut i = 0;
         while i < self.steps.len() {
-            match &self.steps[i] {
-                Step::Ev(thread, event) => drop(sink.event(*thread, event).unwrap()),
+            let go_on = match &self.steps[i] {
+                Step::Ev(thread, event) => sink.event(*thread, event).unwrap(),
                 Step::Code(thread, process, pc, bytes) => {
                     let code = Code { process: *process, pc: *pc, bytes };
-                    sink.code(*thread, &code).unwrap();
+                    sink.code(*thread, &code).unwrap()
                 }
                 Step::Rec(thread, _) => {
                     let records = self.batch_at(i, *thread);
@@ -82,10 +82,13 @@ impl Script {
                     let values = vec![7; len];
                     let values = self.about.values.then_some(&values[..]);
                     let batch = Batch { values, ..Batch::new(*thread, *before + lie, &records) };
-                    sink.records(&batch).unwrap();
                     *before += records.iter().filter(|r| is_insn(r)).count() as u64;
                     number += 1;
+                    sink.records(&batch).unwrap()
                 }
+            };
+            if !go_on {
+                break;
             }
             i += 1;
         }
