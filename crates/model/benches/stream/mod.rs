@@ -2,8 +2,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![allow(dead_code, reason = "each benchmark uses some of the streams")]
 
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
 use ichnos_base::{GuestVa, InsnKind, Record};
 use ichnos_model::Random;
+
+/// The processor time that this thread has had, which unlike the clock on the
+/// wall does not count what others run meanwhile.
+pub fn cpu_seconds() -> f64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds: f64 =
+        text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or_default();
+    nanoseconds / 1e9
+}
 
 /// A program of `functions` straight bodies of about `len` instructions, each
 /// run a few times in a loop, with data addresses from `data`.
@@ -41,13 +55,14 @@ fn program(
 /// Array loops and a stack: small strides, few misses.
 pub fn loops(count: usize) -> Vec<Record> {
     let mut at = 0u64;
-    program(count, 64, move |random, pc| {
-        at += 8;
-        match pc % 3 {
-            0 => Record::load(GuestVa(0x7fff_0000 + random.below(256)), 8),
-            1 => Record::load(GuestVa(0x1000_0000 + (at % (4 << 20))), 8),
-            _ => Record::store(GuestVa(0x2000_0000 + (at % (1 << 20))), 8),
+    program(count, 64, move |random, pc| match pc % 7 {
+        0..=3 => Record::load(GuestVa(0x7fff_0000 + random.below(64) * 8), 8),
+        4 => Record::store(GuestVa(0x7fff_0000 + random.below(64) * 8), 8),
+        5 => {
+            at += 8;
+            Record::load(GuestVa(0x1000_0000 + (at % (4 << 20))), 8)
         }
+        _ => Record::store(GuestVa(0x2000_0000 + (at % (256 << 10))), 8),
     })
 }
 
@@ -63,4 +78,66 @@ pub fn heap(count: usize) -> Vec<Record> {
 /// Pointers without any locality over 64 MiB: the worst case.
 pub fn list(count: usize) -> Vec<Record> {
     program(count, 8, |random, _| Record::load(GuestVa(0x1000_0000 + random.below(1 << 23) * 8), 8))
+}
+
+/// The first `count` records of bzip2 compressing this benchmark's own source
+/// many times over, as Valgrind's lackey tells them; none without Valgrind.
+pub fn bzip2(count: usize) -> Option<Vec<Record>> {
+    let input = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-input");
+    let source = include_str!("mod.rs").as_bytes();
+    let text: Vec<u8> = source
+        .iter()
+        .cycle()
+        .take(400_000)
+        .enumerate()
+        .map(|(at, byte)| if at % 97 == 0 { (at >> 7) as u8 } else { *byte })
+        .collect();
+    fs::write(&input, text).ok()?;
+    let mut child = Command::new("valgrind")
+        .args([
+            "--tool=lackey",
+            "--trace-mem=yes",
+            "--basic-counts=no",
+            "--log-fd=1",
+            "bzip2",
+            "-kc",
+        ])
+        .arg(&input)
+        .args(["-f", "--quiet"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let mut reader = BufReader::with_capacity(1 << 20, child.stdout.take()?);
+    let mut records = Vec::with_capacity(count);
+    let mut line = Vec::new();
+    while records.len() < count {
+        line.clear();
+        if reader.read_until(b'\n', &mut line).ok()? == 0 {
+            break;
+        }
+        lackey(&String::from_utf8_lossy(&line), &mut records);
+    }
+    child.kill().ok()?;
+    child.wait().ok()?;
+    Some(records)
+}
+
+fn lackey(line: &str, records: &mut Vec<Record>) {
+    let (Some(kind), Some((addr, size))) =
+        (line.get(..3), line.get(3..).and_then(|rest| rest.split_once(',')))
+    else {
+        return;
+    };
+    let (Ok(addr), Ok(size)) = (u64::from_str_radix(addr, 16), size.trim().parse::<u32>()) else {
+        return;
+    };
+    let addr = GuestVa(addr);
+    match kind {
+        "I  " => records.push(Record::insn(addr, size as u8, InsnKind::OTHER)),
+        " L " => records.push(Record::load(addr, size)),
+        " S " => records.push(Record::store(addr, size)),
+        " M " => records.extend([Record::load(addr, size), Record::store(addr, size)]),
+        _ => {}
+    }
 }

@@ -278,17 +278,19 @@ impl<O: Observe> Hierarchy<O> {
         let entry = if matches!(kind, Kind::Fetch) { thread.ports.code } else { thread.ports.data };
         let at = addr.0 ^ thread.space;
         if let Some(node) = self.graph.nodes.get_mut(entry)
-            && at >> node.shift == node.filter[kind as usize]
             && !node.crosses(at, size)
         {
-            node.stats.accesses[kind] += 1;
-            if O::ACTIVE {
-                let level = node.level;
-                self.tell(thread, kind, addr, level);
+            let line = at >> node.shift;
+            let level = node.level;
+            if line == node.filter[kind as usize] {
+                node.stats.accesses[kind] += 1;
+                return self.tell(thread, kind, addr, level);
             }
-        } else {
-            self.enter(thread, kind, addr, size);
+            if node.quick_hit(line, kind) {
+                return self.tell(thread, kind, addr, level);
+            }
         }
+        self.enter(thread, kind, addr, size);
     }
 
     /// A reference whose outcome is not known yet.

@@ -30,6 +30,22 @@ impl LruArray {
         let start = self.index.set(line) * self.ways;
         &mut self.words[start..start + self.ways]
     }
+
+    /// Makes a present line the most recent one, with flags set and cleared,
+    /// and tells the flags it had.
+    #[inline]
+    pub(crate) fn touch(&mut self, line: u64, set: u64, clear: u64) -> Option<u64> {
+        let key = entry(line);
+        let words = self.set(line);
+        for at in 0..words.len() {
+            let word = words[at];
+            if same(word, key) {
+                push(&mut words[..=at], (word | set) & !clear);
+                return Some(flags(word));
+            }
+        }
+        None
+    }
 }
 
 /// Puts `first` before all words of `set`, whose last word falls out.
@@ -45,16 +61,10 @@ fn push(set: &mut [u64], first: u64) -> u64 {
 impl Array for LruArray {
     #[inline]
     fn access(&mut self, line: u64, set: u64, clear: u64) -> Found {
-        let key = entry(line);
-        let words = self.set(line);
-        for at in 0..words.len() {
-            let word = words[at];
-            if same(word, key) {
-                push(&mut words[..=at], (word | set) & !clear);
-                return Found::Hit { flags: flags(word), slot: 0 };
-            }
+        match self.touch(line, set, clear) {
+            Some(flags) => Found::Hit { flags, slot: 0 },
+            None => Found::Miss,
         }
-        Found::Miss
     }
 
     #[inline]

@@ -39,6 +39,8 @@ pub(crate) struct Node {
     pub(crate) inclusion: Inclusion,
     array: AnyArray,
     fill_settles: bool,
+    /// Whether a hit concerns nobody but the storage, the counts and the filter.
+    plain: bool,
     pub(crate) prefetcher: Option<Box<dyn Prefetcher>>,
     classifier: Option<Box<Classifier>>,
     sectors: Option<Box<Sectors>>,
@@ -74,7 +76,14 @@ impl Node {
                 present: vec![0; config.lines() as usize].into_boxed_slice(),
             })
         });
+        let prefetcher = config.prefetch.build(shift);
+        let plain = prefetcher.is_none()
+            && sectors.is_none()
+            && config.classify == Classify::No
+            && config.inclusion != Inclusion::Exclusive
+            && config.write != WritePolicy::Through;
         Self {
+            plain,
             filter: [NO_LINE; 3],
             shift,
             line_mask: u64::from(config.line) - 1,
@@ -86,7 +95,7 @@ impl Node {
             inclusion: config.inclusion,
             fill_settles: array.fill_settles(),
             array,
-            prefetcher: config.prefetch.build(shift),
+            prefetcher,
             classifier: match config.classify {
                 Classify::No => None,
                 Classify::ThreeC => Some(Box::new(Classifier::new(config.lines()))),
@@ -105,6 +114,24 @@ impl Node {
     #[inline]
     pub(crate) const fn crosses(&self, addr: u64, size: u32) -> bool {
         (addr & self.line_mask) + size as u64 > self.line_mask + 1
+    }
+
+    /// Deals with the common case of a hit in a plain LRU cache, access counted
+    /// and all; otherwise does nothing and says no.
+    #[inline]
+    pub(crate) fn quick_hit(&mut self, line: u64, kind: Kind) -> bool {
+        let AnyArray::Lru(array) = &mut self.array else { return false };
+        if !self.plain {
+            return false;
+        }
+        let back = self.write == WritePolicy::Back;
+        let dirties = if kind as u8 == Kind::Store as u8 && back { DIRTY } else { 0 };
+        let Some(flags) = array.touch(line, dirties, PREFETCHED) else { return false };
+        self.stats.accesses[kind] += 1;
+        self.stats.prefetches_used += u64::from(flags & PREFETCHED != 0);
+        let store_settles = !back || (flags | dirties) & DIRTY != 0;
+        self.filter = [line, line, if store_settles { line } else { NO_LINE }];
+        true
     }
 
     /// A demand access to a part of one line. Counts misses and their causes,
