@@ -10,6 +10,7 @@ mod erase;
 mod exit;
 mod input;
 mod interrupt;
+mod live;
 mod output;
 mod progress;
 mod verbs;
