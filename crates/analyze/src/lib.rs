@@ -2,6 +2,7 @@
 //! a trace drives, live or from a file, and asks for its result afterwards.
 //!
 //! - [`check`]: does the trace keep the rules that every trace keeps?
+//! - [`diff`]: where do two traces differ first, and how much?
 //! - [`inventory`]: what is in it?
 //! - [`select`]: a part of it, passed on to another sink.
 //! - [`profile`]: what its instructions, lines, functions and calls cost.
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod diff;
 mod footprint;
 mod hash;
 pub mod inventory;

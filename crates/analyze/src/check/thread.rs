@@ -149,7 +149,7 @@ impl Thread {
         {
             self.flow_broken(next, pc, desk);
         }
-        self.insns += 1;
+        self.insns = self.insns.wrapping_add(1);
         let branches_due = u8::from(kind.transfers() & desk.promise.branches);
         self.current = Some(Current { pc, kind, branches_due, branched: false });
         self.next = desk.promise.branches.then_some(pc.offset(len.into()));

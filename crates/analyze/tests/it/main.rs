@@ -4,6 +4,7 @@
 
 mod check;
 mod check_random;
+mod diff;
 mod machine;
 mod script;
 mod tools;

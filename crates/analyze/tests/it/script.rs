@@ -1,8 +1,11 @@
 //! A trace written down step by step, which can be changed and played.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::convert::Infallible;
+
 use ichnos_base::{
-    About, Batch, Code, Event, GuestVa, Isa, ProcessId, Record, Sink, ThreadId, ThreadStart,
+    About, Batch, Code, DriveError, Event, GuestVa, Isa, ProcessId, Record, Sink, Source, ThreadId,
+    ThreadStart,
 };
 
 /// One thing that a source tells.
@@ -62,16 +65,20 @@ impl Script {
     where
         S::Error: std::fmt::Debug,
     {
-        sink.begin(&self.about).unwrap();
+        self.tell(sink).unwrap();
+    }
+
+    fn tell<S: Sink>(&self, sink: &mut S) -> Result<(), S::Error> {
+        sink.begin(&self.about)?;
         let mut insns = std::collections::HashMap::<ThreadId, u64>::new();
         let mut number = 0;
         let mut i = 0;
         while i < self.steps.len() {
             let go_on = match &self.steps[i] {
-                Step::Ev(thread, event) => sink.event(*thread, event).unwrap(),
+                Step::Ev(thread, event) => sink.event(*thread, event)?,
                 Step::Code(thread, process, pc, bytes) => {
                     let code = Code { process: *process, pc: *pc, bytes };
-                    sink.code(*thread, &code).unwrap()
+                    sink.code(*thread, &code)?
                 }
                 Step::Rec(thread, _) => {
                     let records = self.batch_at(i, *thread);
@@ -84,7 +91,7 @@ impl Script {
                     let batch = Batch { values, ..Batch::new(*thread, *before + lie, &records) };
                     *before += records.iter().filter(|r| is_insn(r)).count() as u64;
                     number += 1;
-                    sink.records(&batch).unwrap()
+                    sink.records(&batch)?
                 }
             };
             if !go_on {
@@ -92,7 +99,7 @@ impl Script {
             }
             i += 1;
         }
-        sink.finish().unwrap();
+        sink.finish()
     }
 
     fn batch_at(&self, at: usize, thread: ThreadId) -> Vec<Record> {
@@ -106,4 +113,13 @@ impl Script {
 
 pub fn is_insn(record: &Record) -> bool {
     matches!(record, Record::Insn { .. })
+}
+
+/// A script as a source that can be driven again and again.
+impl Source for Script {
+    type Error = Infallible;
+
+    fn drive<S: Sink>(&mut self, sink: &mut S) -> Result<(), DriveError<Infallible, S::Error>> {
+        self.tell(sink).map_err(DriveError::Sink)
+    }
 }
