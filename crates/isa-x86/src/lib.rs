@@ -40,6 +40,7 @@ mod effects;
 mod error;
 mod flags;
 mod fp;
+mod idiom;
 mod inst;
 mod machine;
 mod memory;

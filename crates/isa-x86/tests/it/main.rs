@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod forms;
+mod golden;
 mod hardware;
 mod machine;
 mod probe;
