@@ -167,6 +167,7 @@ impl Effects {
         self.inputs = self.inputs.or(set);
         self.written = self.written.or(set);
         self.replaced = self.replaced.without(set);
+        self.named_only = self.named_only.without(set);
     }
 
     fn special(&mut self, raw: &Instruction) {

@@ -8,8 +8,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use iced_x86::{
-    CodeSize, Instruction, InstructionInfo, MemorySize, Mnemonic, OpAccess, OpKind, Register,
-    UsedMemory,
+    CodeSize, CpuidFeature, Instruction, InstructionInfo, MemorySize, Mnemonic, OpAccess, OpKind,
+    Register, UsedMemory,
 };
 use ichnos_base::AccessFlags;
 
@@ -50,6 +50,11 @@ pub(crate) fn of(raw: &Instruction, info: &InstructionInfo) -> MemList {
             list.push(clzero(raw));
             return list;
         }
+        _ if is_padlock(raw) => {
+            let shape = Shape::Unmodelled;
+            list.push(MemOperand { role: Role::Both, shape, ..MemOperand::NOTHING });
+            return list;
+        }
         _ => {}
     }
     let used = info.used_memory();
@@ -62,6 +67,21 @@ pub(crate) fn of(raw: &Instruction, info: &InstructionInfo) -> MemList {
         implied_operands(raw, implied, role, &mut list);
     }
     list
+}
+
+fn is_padlock(raw: &Instruction) -> bool {
+    use CpuidFeature as F;
+    raw.code().cpuid_features().iter().any(|feature| {
+        matches!(
+            feature,
+            F::PADLOCK_ACE
+                | F::PADLOCK_UNDOC
+                | F::PADLOCK_PHE
+                | F::PADLOCK_PMM
+                | F::PADLOCK_RNG
+                | F::PADLOCK_GMI
+        )
+    })
 }
 
 fn has_explicit(raw: &Instruction) -> bool {

@@ -136,6 +136,7 @@ fn memory(operand: &MemOperand, out: &mut String) {
         Shape::String(rep) => write!(out, " string repeated {rep:?}"),
         Shape::Run { count, step } => write!(out, " {count} times, step {step}"),
         Shape::Bit(reg) => write!(out, " bit {}", reg.name()),
+        Shape::Unmodelled => write!(out, " unmodelled"),
         Shape::Line(n) => write!(out, " line {n}"),
         Shape::State(op) => write!(out, " state {op:?}"),
         Shape::Tile { tile, stride, scale } => {

@@ -83,11 +83,7 @@ pub(super) fn settle(inst: &Inst, machine: &mut Machine, dice: &mut Dice) {
                     index.copy_from_slice(&value[..size]);
                 }
             }
-            Shape::Tile { stride, .. } => {
-                if let Some(reg) = stride {
-                    machine.set(reg, 64);
-                }
-            }
+            Shape::Tile { stride: Some(reg), .. } => machine.set(reg, 64),
             _ => {}
         }
         if let Some(base) = operand.address.base {
@@ -135,26 +131,29 @@ pub(super) fn request(inst: &Inst, before: &Machine, windows: Option<&Windows>) 
 /// Collects complaints, one line per form.
 #[derive(Default)]
 pub(super) struct Report {
-    pub(super) complaints: BTreeMap<String, Vec<String>>,
-    pub(super) signals: BTreeMap<u32, usize>,
-    pub(super) clean: usize,
+    complaints: BTreeMap<String, Vec<String>>,
+    total: usize,
+    /// Executions that prove something.
+    pub(super) judged: usize,
 }
 
 impl Report {
     pub(super) fn note(&mut self, inst: &Inst, faults: Vec<String>) {
-        if faults.is_empty() {
-            self.clean += 1;
-            return;
+        self.total += 1;
+        if !faults.is_empty() {
+            self.complaints.entry(inst.text(Syntax::Intel)).or_default().extend(faults);
         }
-        self.complaints.entry(inst.text(Syntax::Intel)).or_default().extend(faults);
     }
 
+    /// Fails if there were complaints or too little was proved. Processors differ
+    /// in what they have; most of the forms are old.
     pub(super) fn finish(self, what: &str) {
         let mut text = String::new();
-        for (inst, faults) in self.complaints.iter().take(400) {
+        for (inst, faults) in self.complaints.iter().take(100) {
             text += &format!("  {inst}: {}\n", faults.join("; "));
         }
-        println!("{what}: {} clean, signals {:?}", self.clean, self.signals);
         assert!(text.is_empty(), "{what}: {} forms disagree:\n{text}", self.complaints.len());
+        let (judged, total) = (self.judged, self.total);
+        assert!(judged * 4 > total * 3, "{what}: only {judged} of {total} could be judged");
     }
 }

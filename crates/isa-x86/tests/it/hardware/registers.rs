@@ -32,7 +32,7 @@ fn registers_and_flags_are_as_claimed() {
             return;
         };
         let pair = &pairs[i / 2];
-        *report.signals.entry(outcome.signal).or_default() += 1;
+        report.judged += usize::from(outcome.signal == 0);
         report.note(&pair.inst, judge_pair(pair, [&before, &outcome]));
     });
     report.finish("registers and flags");
