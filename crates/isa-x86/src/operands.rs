@@ -8,8 +8,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use iced_x86::{
-    CodeSize, Instruction, InstructionInfo, MemorySize, Mnemonic, OpAccess, OpKind, Register,
-    UsedMemory,
+    CodeSize, CpuidFeature, Instruction, InstructionInfo, MemorySize, Mnemonic, OpAccess, OpKind,
+    Register, UsedMemory,
 };
 use ichnos_base::AccessFlags;
 
@@ -41,9 +41,21 @@ pub(crate) fn of(raw: &Instruction, info: &InstructionInfo) -> MemList {
         list.push(operand);
         return list;
     }
-    if raw.mnemonic() == Mnemonic::Enter {
-        enter(raw, &mut list);
-        return list;
+    match raw.mnemonic() {
+        Mnemonic::Enter => {
+            enter(raw, &mut list);
+            return list;
+        }
+        Mnemonic::Clzero => {
+            list.push(clzero(raw));
+            return list;
+        }
+        _ if is_padlock(raw) => {
+            let shape = Shape::Unmodelled;
+            list.push(MemOperand { role: Role::Both, shape, ..MemOperand::NOTHING });
+            return list;
+        }
+        _ => {}
     }
     let used = info.used_memory();
     let explicit = usize::from(!used.is_empty() && has_explicit(raw));
@@ -55,6 +67,21 @@ pub(crate) fn of(raw: &Instruction, info: &InstructionInfo) -> MemList {
         implied_operands(raw, implied, role, &mut list);
     }
     list
+}
+
+fn is_padlock(raw: &Instruction) -> bool {
+    use CpuidFeature as F;
+    raw.code().cpuid_features().iter().any(|feature| {
+        matches!(
+            feature,
+            F::PADLOCK_ACE
+                | F::PADLOCK_UNDOC
+                | F::PADLOCK_PHE
+                | F::PADLOCK_PMM
+                | F::PADLOCK_RNG
+                | F::PADLOCK_GMI
+        )
+    })
 }
 
 fn has_explicit(raw: &Instruction) -> bool {
@@ -155,11 +182,11 @@ fn implied_operand(raw: &Instruction, memory: &UsedMemory) -> MemOperand {
             Mnemonic::Maskmovdqu | Mnemonic::Vmaskmovdqu | Mnemonic::Maskmovq => {
                 vector::byte_mask(raw, &mut operand);
             }
-            Mnemonic::Clzero => {
+            Mnemonic::Movdir64b => {
                 operand.size = 64;
-                operand.shape = Shape::Line(64);
+                operand.flags = AccessFlags::NON_TEMPORAL;
             }
-            Mnemonic::Movdir64b | Mnemonic::Enqcmd | Mnemonic::Enqcmds => operand.size = 64,
+            Mnemonic::Enqcmd | Mnemonic::Enqcmds => operand.size = 64,
             _ if memory.segment() == Register::SS => {
                 operand.flags = AccessFlags::STACK;
             }
@@ -377,6 +404,18 @@ fn enter(raw: &Instruction, list: &mut MemList) {
         list.push(at(Gpr::Rbp, 1, Role::Load, levels - 1));
     }
     list.push(at(Gpr::Rsp, 1, Role::Store, levels + 1));
+}
+
+/// `clzero`: clears the cache line that holds the address in `rax`. iced sees no
+/// access in it.
+fn clzero(raw: &Instruction) -> MemOperand {
+    let mut operand = MemOperand { role: Role::Store, size: 64, ..MemOperand::NOTHING };
+    operand.shape = Shape::Line(64);
+    operand.address.base = Some(Gpr::Rax);
+    if raw.code() != iced_x86::Code::Clzeroq {
+        operand.address.width = AddrWidth::Bits32;
+    }
+    operand
 }
 
 /// The size of an operand in bytes; iced has no size above 65535.

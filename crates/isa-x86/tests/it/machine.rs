@@ -44,7 +44,7 @@ impl Machine {
             let at = 32 + 16 * i;
             let fraction = dice.next() | 1 << 63;
             self.fx[at..at + 8].copy_from_slice(&fraction.to_le_bytes());
-            let exponent = 0x3ff0 + (dice.next() as u16 & 0x1f) | (dice.next() as u16 & 0x8000);
+            let exponent = (0x3ff0 + (dice.next() as u16 & 0x1f)) | (dice.next() as u16 & 0x8000);
             self.fx[at + 8..at + 10].copy_from_slice(&exponent.to_le_bytes());
         }
     }

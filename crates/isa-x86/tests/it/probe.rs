@@ -4,6 +4,7 @@
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
 use std::thread::JoinHandle;
 
 use crate::machine::{Machine, STATE_BYTES};
@@ -49,22 +50,29 @@ pub struct Outcome {
     pub after: Option<(Box<Machine>, Box<Windows>)>,
 }
 
-/// Builds the probe; `None` if there is no compiler or the processor lacks the
-/// vector extensions that it saves and restores.
-pub fn build() -> Option<PathBuf> {
+/// The probe, built once; `None` if the processor lacks the vector extensions that
+/// it saves and restores.
+pub fn program() -> Option<&'static Path> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    PROGRAM.get_or_init(build).as_deref()
+}
+
+fn build() -> Option<PathBuf> {
     if !std::is_x86_feature_detected!("avx512bw") {
         return None;
     }
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/probe.c");
-    let program =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("probe-{}", std::process::id()));
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("probe");
+    let fresh = program.with_extension(std::process::id().to_string());
     let status = Command::new("gcc")
         .args(["-O1", "-static", "-no-pie", "-o"])
-        .arg(&program)
+        .arg(&fresh)
         .arg(&source)
         .status()
-        .ok()?;
+        .expect("gcc can be started");
     assert!(status.success(), "gcc cannot build {}", source.display());
+    // Another run of the tests may be using the old one.
+    std::fs::rename(&fresh, &program).expect("the probe can be put in place");
     Some(program)
 }
 
