@@ -33,30 +33,8 @@ fn machine(words: &str) -> HierarchyConfig {
     }
 }
 
-/// The best of five runs, in millions of references a second.
-fn measure<S: Sink>(records: &[Record], references: u64, mut fresh: impl FnMut() -> S) -> f64 {
-    let mut best = f64::MAX;
-    for _ in 0..5 {
-        let mut sink = fresh();
-        let start = stream::cpu_seconds();
-        for chunk in records.chunks(4096) {
-            let _ = sink.records(&Batch::new(ThreadId(0), 0, chunk));
-        }
-        best = best.min(stream::cpu_seconds() - start);
-    }
-    references as f64 / best / 1e6
-}
-
 fn main() {
-    let mut streams = vec![
-        ("loops", stream::loops(8 << 20)),
-        ("heap", stream::heap(8 << 20)),
-        ("list", stream::list(8 << 20)),
-    ];
-    streams.extend(stream::bzip2(16 << 20).map(|records| ("bzip2", records)));
-    let only = std::env::args().nth(1).filter(|name| !name.starts_with('-'));
-    streams.retain(|(name, _)| only.as_deref().is_none_or(|only| only == *name));
-    for (name, records) in streams {
+    for (name, records) in stream::chosen() {
         let references =
             records.iter().filter(|r| !matches!(r, Record::Branch { .. })).count() as u64;
         let data = records
@@ -66,14 +44,16 @@ fn main() {
         println!("{name}: {references} references, {data} of them data");
         for words in ["", ",plru", ",srrip", ",xor", ",3c", ",stride"] {
             let config = machine(words);
-            let speed =
-                measure(&records, references, || Hierarchy::new(&config).expect("checked above"));
+            let speed = references as f64
+                / 1e6
+                / stream::measure(&records, || Hierarchy::new(&config).expect("checked above"));
             println!("  l1i+l1d+l2+l3{words:10} {speed:8.1} M references/s");
         }
         let config = machine("");
-        let speed = measure(&records, references, || {
+        let seconds = stream::measure(&records, || {
             Hierarchy::observed(&config, PerPc::new(3)).expect("checked above")
         });
+        let speed = references as f64 / 1e6 / seconds;
         println!("  per instruction         {speed:8.1} M references/s");
         let mut model = Hierarchy::new(&config).expect("checked above");
         let _ = model.records(&Batch::new(ThreadId(0), 0, &records));

@@ -13,10 +13,12 @@ mod cache;
 mod error;
 mod kind;
 mod line_map;
+mod locality;
 pub mod prefetch;
 mod random;
 mod replace;
 mod size;
+mod sweep;
 
 pub use cache::{
     Access, Allocate, CacheConfig, CacheStats, Caches, Cause, Classify, Hierarchy, HierarchyConfig,
@@ -25,9 +27,15 @@ pub use cache::{
 };
 pub use error::Error;
 pub use kind::{ByKind, Kind};
+pub use locality::{
+    BlockVectors, CurvePoint, InsnMix, InsnMixReport, Interval, MissRatioCurve, Phase, Phases,
+    PhasesConfig, References, ReuseDistance, ReuseHistogram, Shards, StrideProfile, StrideReport,
+    WorkingSet, WorkingSetPoint,
+};
 pub use random::Random;
 pub use replace::{
     Brrip, Drrip, Fifo, Lru, Nru, Optimal, OptimalReport, Policy, RandomReplacement, Replacement,
     Shape, Srrip, TreePlru,
 };
 pub use size::parse_size;
+pub use sweep::{LruSweep, Parallel, SweepPoint};

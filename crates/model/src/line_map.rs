@@ -104,6 +104,13 @@ impl LineMap {
         Some(old)
     }
 
+    /// Replaces every value by what `new` makes of it.
+    pub(crate) fn update(&mut self, mut new: impl FnMut(u32) -> u32) {
+        for place in self.places.iter_mut().filter(|place| place.1 != EMPTY) {
+            place.1 = new(place.1);
+        }
+    }
+
     /// All keys and values, in no order that means anything.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
         self.places.iter().copied().filter(|place| place.1 != EMPTY)

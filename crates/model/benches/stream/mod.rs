@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ichnos_base::{GuestVa, InsnKind, Record};
+use ichnos_base::{Batch, GuestVa, InsnKind, Record, Sink, ThreadId};
 use ichnos_model::Random;
 
 /// The processor time that this thread has had, which unlike the clock on the
@@ -17,6 +17,37 @@ pub fn cpu_seconds() -> f64 {
     let nanoseconds: f64 =
         text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or_default();
     nanoseconds / 1e9
+}
+
+/// The best of five runs of a fresh sink over the records, in seconds.
+pub fn measure<S: Sink>(records: &[Record], mut fresh: impl FnMut() -> S) -> f64 {
+    let mut best = f64::MAX;
+    for _ in 0..5 {
+        let mut sink = fresh();
+        let start = cpu_seconds();
+        for chunk in records.chunks(4096) {
+            let _ = sink.records(&Batch::new(ThreadId(0), 0, chunk));
+        }
+        best = best.min(cpu_seconds() - start);
+    }
+    best
+}
+
+/// The streams by name; all of them, or the one that the command line names.
+pub fn chosen() -> Vec<(&'static str, Vec<Record>)> {
+    let only = std::env::args().nth(1).filter(|name| !name.starts_with('-'));
+    let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
+    let mut streams = Vec::new();
+    let mut add = |name, make: fn(usize) -> Option<Vec<Record>>| {
+        if wanted(name) {
+            streams.extend(make(16 << 20).map(|records| (name, records)));
+        }
+    };
+    add("loops", |n| Some(loops(n)));
+    add("heap", |n| Some(heap(n)));
+    add("list", |n| Some(list(n)));
+    add("bzip2", bzip2);
+    streams
 }
 
 /// A program of `functions` straight bodies of about `len` instructions, each

@@ -1,0 +1,11 @@
+//! The models against judges: naive twins, published examples, Valgrind.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod cachegrind;
+mod drive;
+mod hierarchy;
+mod locality;
+mod optimal;
+mod published;
+mod replacement;
+mod sweep;
