@@ -22,6 +22,7 @@ impl Sink for Count {
         Ok(true)
     }
 
+    #[allow(clippy::print_stderr, reason = "an example talks to the terminal")]
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
         if env::var_os("EVENTS").is_some() {
             eprintln!("{thread}: {event:?}");

@@ -7,6 +7,7 @@ use std::fs;
 use ichnos_base::{Code, EndStatus, Event, GapReason, GuestVa, InsnKind, Record, Sink, ThreadId};
 
 use crate::code::Seen;
+use crate::disposition::read_action;
 use crate::engine::{Done, Engine, Fail, Turn};
 use crate::stop::{Stop, end_of_status};
 use crate::sys::{self, Patience, Resume, Tid};
@@ -97,6 +98,7 @@ impl<S: Sink> Engine<'_, S> {
         let own = self.tracees[id.index()].process;
         let process =
             if self.processes[own.index()].pid == pid { own } else { self.add_process(pid) };
+        self.processes[process.index()].disposition = self.processes[own.index()].disposition;
         let child = self.add_thread(tid, process);
         self.tracees[child.index()].creator = Some(id);
         self.out.event(id, &Event::ThreadCreate { child })?;
@@ -191,6 +193,11 @@ impl<S: Sink> Engine<'_, S> {
             [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9]
         };
         let number = regs.orig_rax;
+        process.disposition.call_site = Some(pc);
+        let sets_trap = number == libc::SYS_rt_sigaction as u64
+            && args[0] == libc::SIGTRAP as u64
+            && args[1] != 0;
+        tracee.new_action = if sets_trap { read_action(tracee.tid, args[1]) } else { None };
         tracee.call = Call::Inside { number };
         self.out.event(id, &Event::Syscall { number, args })?;
         self.go_on(id, Resume::Syscall, 0)?;
@@ -226,6 +233,9 @@ impl<S: Sink> Engine<'_, S> {
             return Ok(Turn::Go);
         }
         let result = regs.rax.cast_signed();
+        if let Some(action) = tracee.new_action.take().filter(|_| result == 0) {
+            self.processes[tracee.process.index()].disposition.set(action);
+        }
         if RESTARTS.contains(&result) {
             tracee.call = Call::Interrupted;
         }

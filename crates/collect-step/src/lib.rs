@@ -13,9 +13,8 @@
 //! notice, if it looks: that it is slow; its tracer's number in
 //! `/proc/self/status`; that restartable sequences (rseq) with a critical
 //! section and hardware transactions never get through, since every step
-//! interrupts them; that set-user-id programs it executes do not gain
-//! privilege; and, if it blocks or ignores `SIGTRAP` while it has a handler for
-//! it, that the kernel resets the handler.
+//! interrupts them; and that set-user-id programs it executes do not gain
+//! privilege.
 //!
 //! # How it ends
 //!
@@ -39,6 +38,7 @@
 mod code;
 mod collector;
 mod config;
+mod disposition;
 mod emit;
 mod engine;
 mod error;

@@ -7,6 +7,7 @@ use ichnos_base::{
 use ichnos_isa_x86::{Inst, accesses};
 
 use crate::code::{Cached, Class, Seen};
+use crate::disposition;
 use crate::engine::{Engine, Fail, Turn};
 use crate::events::TRAP_BIT;
 use crate::live::Live;
@@ -22,7 +23,8 @@ const TF: u64 = 1 << 8;
 const TRAP_BRKPT: i32 = 1;
 const TRAP_TRACE: i32 = 2;
 
-/// What a step came to.
+/// What a step came to. The larger variant is the usual one.
+#[allow(clippy::large_enum_variant, reason = "a box per step would be an allocation per step")]
 enum Stepped {
     /// The instruction, or one iteration of it, was executed.
     Done(UserRegs),
@@ -36,7 +38,7 @@ impl<S: Sink> Engine<'_, S> {
     pub(crate) fn advance(&mut self, id: ThreadId) -> Result<Turn, Fail<S>> {
         let tracee = &self.tracees[id.index()];
         if let Some(signal) = tracee.signal
-            && tracee.catches(signal.number)
+            && self.catches(id, signal.number)
         {
             return self.deliver(id, signal);
         }
@@ -74,6 +76,10 @@ impl<S: Sink> Engine<'_, S> {
 
     /// Starts a system call.
     fn enter_call(&mut self, id: ThreadId) -> Result<Turn, Fail<S>> {
+        let tracee = &self.tracees[id.index()];
+        if tracee.signal.is_none() && disposition::concerns(tracee.regs.rax) {
+            self.restore_disposition(id)?;
+        }
         self.restore_mask(id)?;
         let (pc, signal) = (self.tracees[id.index()].regs.rip, self.take_signal(id));
         self.go_on(id, Resume::Syscall, signal)?;
@@ -105,6 +111,9 @@ impl<S: Sink> Engine<'_, S> {
 
     /// Sends a thread into the handler that it has for a signal.
     fn deliver(&mut self, id: ThreadId, signal: PendingSignal) -> Result<Turn, Fail<S>> {
+        if signal.number == libc::SIGTRAP && !self.prepare_trap(id)? {
+            return Ok(Turn::Go);
+        }
         self.restore_mask(id)?;
         self.tracees[id.index()].signal = None;
         self.go_on(id, Resume::Step, signal.number)?;
@@ -131,6 +140,37 @@ impl<S: Sink> Engine<'_, S> {
         };
         self.out.event(id, &Event::Signal(info))?;
         Ok(turn)
+    }
+
+    /// Whether the program has a handler for this signal.
+    fn catches(&self, id: ThreadId, signal: i32) -> bool {
+        let tracee = &self.tracees[id.index()];
+        match signal {
+            libc::SIGTRAP => self.processes[tracee.process.index()].disposition.catches(),
+            _ => tracee.catches(signal),
+        }
+    }
+
+    /// Makes sure that the handler for `SIGTRAP` is in place, with the thread
+    /// still stopped at that signal.
+    fn prepare_trap(&mut self, id: ThreadId) -> Result<bool, Fail<S>> {
+        let tid = self.tracees[id.index()].tid;
+        let info = sys::get_siginfo(tid);
+        let process = self.tracees[id.index()].process;
+        if self.restore_disposition(id)? {
+            // That lost the signal. Sent again, it comes with another origin.
+            self.go_on(id, Resume::Syscall, libc::SIGTRAP)?;
+            match self.ask(id, Patience::Sleep)? {
+                Some(Stop::Signal(libc::SIGTRAP)) => {}
+                Some(stop) => return self.handle_stop(id, stop).map(|_| false),
+                None => return Ok(false),
+            }
+            if let Ok(info) = info {
+                self.attempt(tid, "setting a signal's origin", sys::set_siginfo(tid, &info))?;
+            }
+        }
+        self.processes[process.index()].disposition.enter();
+        Ok(true)
     }
 
     /// Executes an instruction that needs one step.
@@ -250,6 +290,10 @@ impl<S: Sink> Engine<'_, S> {
     #[inline]
     fn step(&mut self, id: ThreadId, class: Class) -> Result<Stepped, Fail<S>> {
         let signal = self.take_signal(id);
+        let tracee = &self.tracees[id.index()];
+        if tracee.trap_blocked {
+            self.processes[tracee.process.index()].disposition.lose();
+        }
         self.go_on(id, Resume::Step, signal)?;
         let Some(stop) = self.ask(id, Patience::Sleep)? else {
             return Ok(Stepped::Not(Turn::Away));

@@ -111,6 +111,12 @@ pub(crate) fn zero_regs() -> UserRegs {
     unsafe { mem::zeroed() }
 }
 
+/// Writes the general registers of a stopped tracee.
+pub(crate) fn set_regs(tid: Tid, regs: &UserRegs) -> io::Result<()> {
+    // SAFETY: the request reads one `user_regs_struct` from the address given.
+    check(unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid.0, 0usize, ptr::from_ref(regs)) })
+}
+
 /// The message of the event at which a tracee is stopped.
 pub(crate) fn event_message(tid: Tid) -> io::Result<u64> {
     let mut message: libc::c_ulong = 0;
@@ -118,12 +124,23 @@ pub(crate) fn event_message(tid: Tid) -> io::Result<u64> {
     Ok(message)
 }
 
-/// The `si_code` of the signal at which a tracee is stopped.
-pub(crate) fn signal_code(tid: Tid) -> io::Result<i32> {
+/// All about the signal at which a tracee is stopped.
+pub(crate) fn get_siginfo(tid: Tid) -> io::Result<libc::siginfo_t> {
     // SAFETY: the structure consists of integers only.
     let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
     fetch(libc::PTRACE_GETSIGINFO, tid, 0, &mut info)?;
-    Ok(info.si_code)
+    Ok(info)
+}
+
+/// Changes what is said about the signal at which a tracee is stopped.
+pub(crate) fn set_siginfo(tid: Tid, info: &libc::siginfo_t) -> io::Result<()> {
+    // SAFETY: the request reads one `siginfo_t` from the address given.
+    check(unsafe { libc::ptrace(libc::PTRACE_SETSIGINFO, tid.0, 0usize, ptr::from_ref(info)) })
+}
+
+/// The `si_code` of the signal at which a tracee is stopped.
+pub(crate) fn signal_code(tid: Tid) -> io::Result<i32> {
+    get_siginfo(tid).map(|info| info.si_code)
 }
 
 /// The signals that a stopped tracee blocks, bit `n - 1` for signal `n`.

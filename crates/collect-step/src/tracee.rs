@@ -7,6 +7,7 @@ use std::fs;
 use ichnos_base::{ProcessId, ThreadId};
 
 use crate::code::CodeCache;
+use crate::disposition::{Action, Disposition};
 use crate::maps::Vma;
 use crate::sys::{self, Tid, UserRegs};
 
@@ -27,6 +28,8 @@ pub(crate) struct Tracee {
     /// The repeated string instruction that was cut short, if its record was
     /// told: without a handler in between, it goes on as the same one.
     pub(crate) rep_told: Option<u64>,
+    /// What it is about to set for `SIGTRAP`.
+    pub(crate) new_action: Option<Action>,
     /// Whether the program has `SIGTRAP` blocked. Stepping unblocks it behind
     /// the program's back, so it is blocked again whenever the kernel looks.
     pub(crate) trap_blocked: bool,
@@ -86,6 +89,7 @@ impl Tracee {
             signal: None,
             call: Call::Born,
             rep_told: None,
+            new_action: None,
             trap_blocked: false,
         }
     }
@@ -106,16 +110,24 @@ pub(crate) struct Process {
     pub(crate) pid: Tid,
     pub(crate) maps: Vec<Vma>,
     pub(crate) code: CodeCache,
+    pub(crate) disposition: Disposition,
 }
 
 impl Process {
     pub(crate) fn new(id: ProcessId, pid: Tid) -> Self {
-        Self { id, pid, maps: Vec::new(), code: CodeCache::new() }
+        Self {
+            id,
+            pid,
+            maps: Vec::new(),
+            code: CodeCache::new(),
+            disposition: Disposition::default(),
+        }
     }
 
     /// The program was replaced: nothing known holds any more.
     pub(crate) fn renew(&mut self) {
         self.maps.clear();
         self.code = CodeCache::new();
+        self.disposition.exec();
     }
 }
