@@ -9,9 +9,9 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result};
 use ichnos_analyze::select::{Others, Select, Selection};
-use ichnos_base::{DriveError, Sink, Source, ThreadId, Totals};
+use ichnos_base::{DriveError, Source, ThreadId, Totals};
 use ichnos_convert::{AnySource, Format, ReadOptions};
 use ichnos_replay::{Order, Replay};
 use ichnos_trace::{Condition, Reader};
@@ -119,6 +119,11 @@ impl Part {
             others: Others::Drop,
         }
     }
+}
+
+/// Tells what a replay says to a sink; errors name the file.
+pub fn replay(path: &Path, mut replay: Replay<'_>, sink: &mut AnySink<'_>) -> Result<()> {
+    finish(replay.drive(&mut { sink }), &path.display().to_string())
 }
 
 /// The source's errors name the file; the sink's speak for themselves.

@@ -3,14 +3,20 @@
 //! This file owns the list of verbs and nothing of what they do.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command-line tool talks to its user"
+)]
 
 mod count;
 mod erase;
 mod exit;
+mod hierarchy;
 mod input;
 mod interrupt;
 mod live;
+mod names;
 mod output;
 mod progress;
 mod verbs;

@@ -8,6 +8,7 @@
 
 pub mod annotate;
 mod cachegrind;
+mod caches;
 mod callgrind;
 mod dump_json;
 mod dump_lackey;
@@ -24,6 +25,7 @@ mod symbols;
 mod table;
 
 pub use cachegrind::{Subject, write_cachegrind};
+pub use caches::{Rows, cache_json, cache_table};
 pub use callgrind::{Positions, write_callgrind};
 pub use dump_json::DumpJson;
 pub use dump_lackey::DumpLackey;

@@ -44,7 +44,7 @@ pub fn run(args: Args) -> Result<Ending> {
     input.drive(&Part { order: Order::ByTime, ..Part::default() }, &mut sink)?;
     let verdict = sink.into_inner().0.into_verdict();
     if args.json {
-        println!("{verdict}");
+        println!("{}", ichnos_report::verdict_json(&verdict));
     } else {
         println!("{}: {verdict}", args.file.display());
     }

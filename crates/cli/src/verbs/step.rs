@@ -40,7 +40,12 @@ pub struct Args {
     #[command(flatten)]
     live: LiveArgs,
     /// The program and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROG")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROG"
+    )]
     command: Vec<OsString>,
 }
 
