@@ -192,9 +192,10 @@ impl MemList {
         Self { items: [MemOperand::NOTHING; 3], len: 0 }
     }
 
-    /// Appends an operand; a fourth is dropped, which a test over all of iced's
-    /// instructions shows not to happen.
+    /// Appends an operand. There never is a fourth: the tests go over every form
+    /// that iced knows, and would stop here.
     pub(crate) fn push(&mut self, operand: MemOperand) {
+        debug_assert!(usize::from(self.len) < self.items.len(), "a fourth memory operand");
         if let Some(slot) = self.items.get_mut(usize::from(self.len)) {
             *slot = operand;
             self.len += 1;
