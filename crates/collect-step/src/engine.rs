@@ -27,7 +27,7 @@ use crate::live::Host;
 use crate::maps::{self, Change, Vma};
 use crate::stop::Stop;
 use crate::sys::{self, Patience, Resume, Tid};
-use crate::tracee::{Process, State, Told, Tracee};
+use crate::tracee::{Call, Process, State, Told, Tracee};
 use crate::{Config, Ending, Error, OnStop};
 
 /// What an operation of the engine may fail with.
@@ -210,6 +210,11 @@ impl<'a, S: Sink> Engine<'a, S> {
         let tid = self.tracees[id.index()].tid;
         match sys::wait(tid, patience) {
             Ok(status) => Ok(status.map(Stop::from_status)),
+            // It has taken the number of its process's first thread, under which
+            // its exec is about to be reported.
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) && self.executes(id) => {
+                Ok(None)
+            }
             // Reaped behind our back: its end was not seen.
             Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
                 self.bury(id, EndStatus::Unknown)?;
@@ -219,6 +224,14 @@ impl<'a, S: Sink> Engine<'a, S> {
                 Err(DriveError::Source(Error::Os { what: "waiting", tid: tid.0, source }))
             }
         }
+    }
+
+    /// Whether a thread that is not its process's first is inside an exec.
+    fn executes(&self, id: ThreadId) -> bool {
+        let tracee = &self.tracees[id.index()];
+        let Call::Inside { number } = tracee.call else { return false };
+        let execs = [libc::SYS_execve as u64, libc::SYS_execveat as u64].contains(&number);
+        execs && tracee.tid != self.pid_of(id)
     }
 
     /// Resumes a stopped thread, which is then in the kernel's hands.

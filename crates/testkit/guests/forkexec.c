@@ -1,20 +1,25 @@
-/* Forks a child that executes a program, one that just ends, and one that dies
-   by a signal; reads what the first one wrote through a pipe. */
+/* Forks a child that executes a program (itself, in another role), one that
+   just ends, and one that dies by a signal; reads what the first one wrote
+   through a pipe. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-int main(void) {
+int main(int argc, char **argv) {
     int ends[2], status;
     char text[100];
+    if (argc > 1) {
+        puts("from the child");
+        return 0;
+    }
     if (pipe(ends)) return 1;
     pid_t first = fork();
     if (first == 0) {
         dup2(ends[1], 1);
         close(ends[0]);
         close(ends[1]);
-        execlp("echo", "echo", "from", "the", "child", (char *)0);
+        execl("/proc/self/exe", "again", "child", (char *)0);
         _exit(99);
     }
     close(ends[1]);

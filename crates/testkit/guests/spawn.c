@@ -5,7 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 extern char **environ;
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) return 6;
     int status;
     volatile int shared = 1;
     pid_t child = vfork();
@@ -16,8 +17,8 @@ int main(void) {
     waitpid(child, &status, 0);
     printf("vfork: shared %d, exited %d\n", shared, WEXITSTATUS(status));
     fflush(stdout);
-    char *args[] = {"sh", "-c", "exit 6", 0};
-    if (posix_spawnp(&child, "sh", 0, 0, args, environ)) return 1;
+    char *args[] = {"again", "child", 0};
+    if (posix_spawn(&child, "/proc/self/exe", 0, 0, args, environ)) return 1;
     waitpid(child, &status, 0);
     printf("spawn: exited %d\n", WEXITSTATUS(status));
     if (posix_spawnp(&child, "/no/such/program", 0, 0, args, environ) == 0) return 2;

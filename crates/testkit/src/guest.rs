@@ -53,7 +53,8 @@ pub fn build(source: &str, link: Link, flags: &[&str]) -> PathBuf {
     let path = folder().join(source);
     let text = fs::read(&path).unwrap_or_else(|e| panic!("guest {}: {e}", path.display()));
     let mut hasher = DefaultHasher::new();
-    (&text, link, flags).hash(&mut hasher);
+    let shared = fs::read(folder().join("bare.h")).unwrap_or_default();
+    (&text, shared, link, flags).hash(&mut hasher);
     let stem = source.replace('.', "_");
     let program = cache().join(format!("{stem}-{:016x}", hasher.finish()));
     if !program.exists() {
