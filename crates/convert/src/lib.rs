@@ -23,21 +23,44 @@
 #![forbid(unsafe_code)]
 
 mod any;
+mod bbv;
+mod champsim_read;
+mod champsim_record;
+mod champsim_regs;
+mod champsim_write;
+mod code_map;
 mod digits;
 mod din_read;
+mod dr_entry;
+mod dr_marker;
+mod dr_read;
+mod dr_story;
+mod dr_thread;
+mod dr_write;
 mod error;
 mod feed;
 mod format;
+mod gem5;
 mod input;
 mod lackey_read;
 mod options;
 mod output;
 mod text_write;
+mod wire;
 
 pub use any::{AnySink, AnySource, create_sink, open_source, reader_source, writer_sink};
+pub use bbv::BbvSink;
+pub use champsim_read::ChampSimSource;
+pub use champsim_record::{
+    ChampSimRecord, FLAGS, INSTRUCTION_POINTER, Layout, SOURCES, STACK_POINTER,
+};
+pub use champsim_write::ChampSimSink;
 pub use din_read::DinSource;
+pub use dr_read::{DrMemtraceSource, ReadSeek};
+pub use dr_write::DrMemtraceSink;
 pub use error::{Error, Result};
 pub use format::{Direction, Format, UnknownFormat};
+pub use gem5::{Gem5Sink, Gem5Source};
 pub use input::{Stream, decompress, open_stream};
 pub use lackey_read::LackeySource;
 pub use options::{DinStyle, Excess, PacketIds, ReadOptions, Repeats, WriteOptions};
