@@ -3,8 +3,9 @@
 //! Each thread has a stack of open calls. A return closes the innermost open
 //! call that expects it, and all above it: those were left by a long jump or an
 //! exception. A return that no open call expects changes nothing. The cost of a
-//! recursive call is booked when the outermost of its kind closes, so that no
-//! cost is counted twice for one call.
+//! call is booked only if its function is not still open below it, so that the
+//! calls into a function together cost what happened while the function was
+//! open, and recursion counts nothing twice.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::GuestVa;
@@ -28,7 +29,8 @@ pub struct Call {
     pub to: GuestVa,
     /// How often it was made.
     pub count: u64,
-    /// What happened from the call to its return, one number per column.
+    /// What happened from the call to its return, one number per column, but
+    /// for calls of a function that was open already.
     pub inclusive: Vec<u64>,
 }
 
@@ -58,13 +60,14 @@ pub(super) struct Stack {
     frames: Vec<Frame>,
     /// What the thread had spent when each open call began.
     at_entry: Vec<u64>,
-    /// How often each call is open.
-    open: FastMap<u32, u32>,
+    /// How often each function is open.
+    open: FastMap<GuestVa, u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     call: u32,
+    function: GuestVa,
     return_to: GuestVa,
 }
 
@@ -106,9 +109,10 @@ impl Calls {
             self.dropped += 1;
             return;
         }
-        stack.frames.push(Frame { call, return_to: from.pc.offset(from.len.into()) });
+        let return_to = from.pc.offset(from.len.into());
+        stack.frames.push(Frame { call, function: to, return_to });
         stack.at_entry.extend_from_slice(&stack.so_far);
-        *stack.open.entry(call).or_default() += 1;
+        *stack.open.entry(to).or_default() += 1;
     }
 
     pub fn leave(&mut self, stack: &mut Stack, to: GuestVa) {
@@ -128,12 +132,12 @@ impl Calls {
     fn close(&mut self, stack: &mut Stack) {
         let Some(frame) = stack.frames.pop() else { return };
         let bottom = stack.frames.len() * self.width;
-        let outermost = match stack.open.get_mut(&frame.call) {
+        let outermost = match stack.open.get_mut(&frame.function) {
             Some(open) if *open > 1 => {
                 *open -= 1;
                 false
             }
-            _ => stack.open.remove(&frame.call).is_some(),
+            _ => stack.open.remove(&frame.function).is_some(),
         };
         let at = frame.call as usize * self.width;
         if outermost && let Some(sums) = self.inclusive.get_mut(at..at + self.width) {

@@ -2,6 +2,7 @@
 //! naive twins.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod anything;
 mod check;
 mod check_random;
 mod diff;
