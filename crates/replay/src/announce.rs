@@ -1,7 +1,8 @@
 //! Which code a replay has told already, and which must be told before a block's
 //! records.
 //!
-//! Told once per block at first sight. Where the roadmap holds two different codes
+//! Told once per block at first sight, and again after an exec, which replaces
+//! all code of its process. Where the roadmap holds two different codes
 //! for one address, the blocks over it are looked at on every execution.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -44,6 +45,8 @@ impl Bytes {
 pub(crate) struct Announcer {
     /// Nothing more to tell about the block, ever.
     settled: Vec<bool>,
+    /// Blocks without code: settled from the start.
+    codeless: Vec<bool>,
     contested: Vec<bool>,
     told: Bytes,
 }
@@ -75,7 +78,15 @@ impl Announcer {
                 });
             }
         }
-        Self { settled, contested, told: Bytes::default() }
+        Self { codeless: settled.clone(), settled, contested, told: Bytes::default() }
+    }
+
+    /// A program was replaced: everything counts as untold. Code of other
+    /// processes is then told once more than needed, which does no harm.
+    #[cold]
+    pub(crate) fn forget(&mut self) {
+        self.settled.clone_from(&self.codeless);
+        self.told = Bytes::default();
     }
 
     /// Whether there is nothing to tell about a block.

@@ -92,6 +92,9 @@ impl<'r> Player<'r> {
                 Ok(Step::Played)
             }
             Some(Item::Event(event)) => {
+                if matches!(event, Event::Exec { .. }) {
+                    announcer.forget();
+                }
                 // An event ends a batch, so nothing is held back here.
                 playing.event(expander, &event, sink)
             }

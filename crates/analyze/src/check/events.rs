@@ -2,13 +2,18 @@
 //! does to the thread and the process it happens to.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{Event, GuestVa, InsnKind, SignalInfo, ThreadId, ThreadStart};
+use ichnos_base::{AccessFlags, Event, GuestVa, InsnKind, SignalInfo, ThreadId, ThreadStart};
 
 use super::pairs::{Complaint, Fresh};
 use super::process::Process;
 use super::rule::{Place, Rule};
 use super::thread::kind_name;
 use super::{Checker, Extent, Order};
+
+/// What the kernel answers for calls that it will repeat (`ERESTARTSYS`,
+/// `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`): the next
+/// instruction may be the call itself.
+const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 
 impl Checker {
     pub(super) fn check_event(&mut self, id: ThreadId, event: &Event<'_>) {
@@ -25,7 +30,10 @@ impl Checker {
             });
         }
         let complaint = match *event {
-            Event::SyscallReturn { number, .. } => {
+            Event::SyscallReturn { number, result } => {
+                if let Some(current) = self.alive(id).current.as_mut() {
+                    current.again |= RESTARTS.contains(&result);
+                }
                 self.alive_pairs(id, |pairs| pairs.syscall_return(number, fresh))
             }
             Event::Syscall { number, .. } => self.syscall(id, number),
@@ -155,12 +163,14 @@ impl Checker {
         let next = thread.next;
         thread.next = known.then_some(info.handler);
         // The kernel starts an interrupted system call anew by stepping back to
-        // its instruction.
-        let restart = thread
+        // its instruction; a string instruction can be interrupted between turns.
+        let again = thread
             .current
-            .filter(|c| c.kind == InsnKind::SYSCALL)
+            .filter(|c| {
+                c.kind == InsnKind::SYSCALL || thread.last_flags.has(AccessFlags::STRING)
+            })
             .is_some_and(|c| c.pc == info.interrupted);
-        let expected = next.filter(|&next| next != info.interrupted && !restart)?;
+        let expected = next.filter(|&next| next != info.interrupted && !again)?;
         let got = format!("an interruption at {}", info.interrupted);
         Some((Rule::Signal, format!("an interruption at {expected}"), got))
     }

@@ -10,7 +10,7 @@
 use std::rc::Rc;
 
 use ichnos_base::{
-    Batch, GuestVa, InsnKind, Isa, ProcessId, Record, ThreadId, ThreadStart, Totals,
+    AccessFlags, Batch, GuestVa, InsnKind, Isa, ProcessId, Record, ThreadId, ThreadStart, Totals,
 };
 
 use super::codebook::Entry;
@@ -62,6 +62,8 @@ pub(crate) struct Thread {
     pub next: Option<GuestVa>,
     /// The instruction whose accesses and branch may follow.
     pub current: Option<Current>,
+    /// The flags of its last load or store.
+    pub last_flags: AccessFlags,
     epoch: u64,
     known_insns: Box<[(u64, u32); INSNS]>,
     known_pages: Box<[u64; PAGES]>,
@@ -78,6 +80,9 @@ pub(crate) struct Current {
     /// How many branch records must still come.
     pub branches_due: u8,
     branched: bool,
+    /// Whether it may be found again at its own address: a string instruction
+    /// interrupted between two of its turns, or a system call to be repeated.
+    pub again: bool,
 }
 
 impl Thread {
@@ -94,6 +99,7 @@ impl Thread {
             insns: 0,
             next: None,
             current: None,
+            last_flags: AccessFlags::NONE,
             epoch: u64::MAX,
             known_insns: Box::new([(0, 0); INSNS]),
             known_pages: Box::new([0; PAGES]),
@@ -129,8 +135,14 @@ impl Thread {
             self.totals.count(record);
             match *record {
                 Record::Insn { len, kind, pc } => self.insn(pc, len, kind, desk),
-                Record::Load { size, addr, .. } => self.access(addr, size, TO_LOAD, desk),
-                Record::Store { size, addr, .. } => self.access(addr, size, TO_STORE, desk),
+                Record::Load { size, addr, flags } => {
+                    self.last_flags = flags;
+                    self.access(addr, size, TO_LOAD, desk);
+                }
+                Record::Store { size, addr, flags } => {
+                    self.last_flags = flags;
+                    self.access(addr, size, TO_STORE, desk);
+                }
                 Record::Branch { taken, target } => self.branch(taken, target, desk),
                 Record::Prefetch { .. } | Record::Flush { .. } => self.hint(desk),
             }
@@ -146,12 +158,14 @@ impl Thread {
         }
         if let Some(next) = self.next
             && next != pc
+            && !self.current.is_some_and(|c| c.again && c.pc == pc)
         {
             self.flow_broken(next, pc, desk);
         }
         self.insns = self.insns.wrapping_add(1);
+        self.last_flags = AccessFlags::NONE;
         let branches_due = u8::from(kind.transfers() & desk.promise.branches);
-        self.current = Some(Current { pc, kind, branches_due, branched: false });
+        self.current = Some(Current { pc, kind, branches_due, branched: false, again: false });
         self.next = desk.promise.branches.then_some(pc.offset(len.into()));
         let meta = u32::from(len) | u32::from(kind.0) << 8 | 1 << 16;
         if self.known_insns[slot_of(pc)] != (pc.0, meta) {

@@ -24,7 +24,7 @@ fn refuses(run: &Run, words: &[&str]) {
 fn missing_program() {
     let folder = Folder::new();
     let run = ichnos(&folder, &["step", "--", "no-such-program-here"]);
-    refuses(&run, &["no-such-program-here", "not found"]);
+    refuses(&run, &["no-such-program-here", "no program"]);
     assert!(folder.list().is_empty(), "left files behind: {:?}", folder.list());
 }
 
@@ -204,7 +204,7 @@ fn damage_is_named_by_place() {
     bytes[middle] ^= 0x40;
     folder.write("bad.ichnos", &bytes);
     let run = ichnos(&folder, &["check", "bad.ichnos"]);
-    refuses(&run, &["bad.ichnos", "chunk"]);
+    refuses(&run, &["bad.ichnos", "at offset"]);
     let salvage = ichnos(&folder, &["salvage", "bad.ichnos", "-o", "good.ichnos"]);
     assert_eq!(salvage.status, 0, "{}", salvage.stderr);
     assert_eq!(ichnos(&folder, &["check", "good.ichnos"]).status, 0);
@@ -225,7 +225,7 @@ fn a_reader_that_hangs_up_is_no_failure() {
 fn arguments_that_make_no_sense() {
     let folder = Folder::new();
     ichnos(&folder, &["step", "-o", "t.ichnos", "--", "true"]);
-    refuses_usage(&ichnos(&folder, &["sim", "--l1d", "33K,8,64", "t.ichnos"]), "l1d");
+    refuses_usage(&ichnos(&folder, &["sim", "--l1d", "33000,8,64", "t.ichnos"]), "l1d");
     refuses_usage(&ichnos(&folder, &["sim", "--l1d", "32K,8", "t.ichnos"]), "l1d");
     refuses_usage(&ichnos(&folder, &["dump", "--range", "9..3", "t.ichnos"]), "range");
     refuses_usage(&ichnos(&folder, &["convert", "t.ichnos", "--to", "frob", "-o", "x"]), "frob");
