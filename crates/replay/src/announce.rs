@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use ichnos_base::{BlockId, Code};
 use ichnos_trace::{Block, Roadmap};
@@ -13,7 +14,7 @@ use ichnos_trace::{Block, Roadmap};
 const PAGE: u64 = 4096;
 
 /// Bytes by address space and address.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Bytes {
     pages: HashMap<(u32, u64), Box<[Option<u8>]>>,
 }
@@ -40,11 +41,11 @@ impl Bytes {
 }
 
 /// What has been told.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Announcer {
     /// Nothing more to tell about the block, ever.
     settled: Vec<bool>,
-    contested: Vec<bool>,
+    contested: Arc<[bool]>,
     told: Bytes,
 }
 
@@ -75,7 +76,7 @@ impl Announcer {
                 });
             }
         }
-        Self { settled, contested, told: Bytes::default() }
+        Self { settled, contested: contested.into(), told: Bytes::default() }
     }
 
     /// Whether there is nothing to tell about a block.
