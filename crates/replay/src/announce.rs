@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use ichnos_base::{BlockId, Code};
 use ichnos_trace::{Block, Roadmap};
@@ -14,7 +15,7 @@ use ichnos_trace::{Block, Roadmap};
 const PAGE: u64 = 4096;
 
 /// Bytes by address space and address.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Bytes {
     pages: HashMap<(u32, u64), Box<[Option<u8>]>>,
 }
@@ -41,13 +42,13 @@ impl Bytes {
 }
 
 /// What has been told.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Announcer {
     /// Nothing more to tell about the block, ever.
     settled: Vec<bool>,
     /// Blocks without code: settled from the start.
-    codeless: Vec<bool>,
-    contested: Vec<bool>,
+    codeless: Arc<[bool]>,
+    contested: Arc<[bool]>,
     told: Bytes,
 }
 
@@ -78,14 +79,15 @@ impl Announcer {
                 });
             }
         }
-        Self { codeless: settled.clone(), settled, contested, told: Bytes::default() }
+        let codeless = settled.clone().into();
+        Self { settled, codeless, contested: contested.into(), told: Bytes::default() }
     }
 
     /// A program was replaced: everything counts as untold. Code of other
     /// processes is then told once more than needed, which does no harm.
     #[cold]
     pub(crate) fn forget(&mut self) {
-        self.settled.clone_from(&self.codeless);
+        self.settled.copy_from_slice(&self.codeless);
         self.told = Bytes::default();
     }
 

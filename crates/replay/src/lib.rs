@@ -5,10 +5,14 @@
 #![forbid(unsafe_code)]
 
 mod announce;
+mod cut;
 mod expand;
 mod machine;
 mod merge;
+mod parallel;
 mod player;
 mod replay;
 
+pub use cut::{Cut, cut};
+pub use parallel::Piece;
 pub use replay::{Order, Replay};

@@ -53,7 +53,8 @@ impl<'r> Player<'r> {
             thread: header.thread,
             first: header.first,
             sent: 0,
-            trim: window.start > header.first || window.end < last,
+            // A chunk may begin with accesses of the instruction before it.
+            trim: (window.start > 0 && window.start >= header.first) || window.end < last,
             window,
             values: Vec::new(),
             time: 0,
@@ -262,7 +263,7 @@ impl<S: Sink> Outlet<'_, '_, S> {
 }
 
 /// The part of a batch that belongs to the instructions of the window.
-fn trimmed<'a>(batch: Batch<'a>, window: &Window) -> Batch<'a> {
+pub(crate) fn trimmed<'a>(batch: Batch<'a>, window: &Window) -> Batch<'a> {
     let mut insn = batch.insns_before;
     let mut start = None;
     let mut end = batch.records.len();

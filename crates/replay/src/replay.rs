@@ -24,9 +24,9 @@ pub enum Order {
 /// Replays a trace into a sink.
 #[derive(Debug)]
 pub struct Replay<'r> {
-    reader: &'r Reader,
+    pub(crate) reader: &'r Reader,
     threads: Option<Vec<ThreadId>>,
-    range: Window,
+    pub(crate) range: Window,
     order: Order,
 }
 

@@ -36,7 +36,8 @@ pub enum Leave {
         /// Its target.
         target: GuestVa,
     },
-    /// The last exit's outcome was never seen: it has no branch record.
+    /// Nobody saw where control went: the first exit that is not direct has no branch
+    /// record, and nothing is known of what comes after it.
     Unknown,
 }
 
@@ -47,7 +48,8 @@ impl Leave {
     pub fn outcome(self, kind: ExitKind, target: GuestVa) -> Option<(bool, GuestVa)> {
         let next = match self {
             Self::Outcome { taken, target } => return Some((taken, target)),
-            Self::Unknown => return None,
+            Self::Unknown if kind != ExitKind::Direct => return None,
+            Self::Unknown => None,
             Self::Next(next) => Some(next),
             Self::Silent => None,
         };

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::event_codec::put_event;
 use crate::flex::put_accesses;
 use crate::mark::{self, Leave};
-use crate::predict::Predictors;
+use crate::predict::{MISS_COLUMNS, Predictors};
 use crate::roadmap::{Entry, Roadmap};
 use crate::sequence::{self, Sequence};
 use crate::step::{Register, Slot};
@@ -24,11 +24,11 @@ pub(crate) const SEQUENCE: usize = 1;
 pub(crate) const IDS: usize = 2;
 pub(crate) const TOKENS: usize = 3;
 pub(crate) const MISSES: usize = 4;
-pub(crate) const FLEX: usize = 5;
-pub(crate) const VALUE_TOKENS: usize = 6;
-pub(crate) const VALUE_BYTES: usize = 7;
+pub(crate) const FLEX: usize = MISSES + MISS_COLUMNS;
+pub(crate) const VALUE_TOKENS: usize = FLEX + 1;
+pub(crate) const VALUE_BYTES: usize = FLEX + 2;
 /// How many columns a stream chunk has.
-pub(crate) const COLUMNS: usize = 8;
+pub(crate) const COLUMNS: usize = FLEX + 3;
 
 /// Set in an execution's token when not all its words were guessed.
 pub(crate) const NOT_ALL: u8 = 4;
@@ -40,6 +40,8 @@ pub(crate) struct Packer {
     pub(crate) totals: Totals,
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
+    /// Blocks of the roadmap that the chunk needs.
+    pub(crate) blocks: u32,
     execs: u64,
     marks: u64,
     predictors: Predictors,
@@ -57,6 +59,7 @@ impl Packer {
             totals: Totals::default(),
             first_ns: 0,
             last_ns: 0,
+            blocks: 0,
             execs: 0,
             marks: 0,
             predictors: Predictors::new(),
@@ -74,7 +77,7 @@ impl Packer {
         self.columns[MARKS].push(flags);
         self.totals = Totals::default();
         (self.first_ns, self.last_ns) = (0, 0);
-        (self.execs, self.marks) = (0, 0);
+        (self.blocks, self.execs, self.marks) = (0, 0, 0);
         self.predictors.reset(roadmap.slots());
         self.sequence.reset(roadmap.len());
         if flags & mark::HAS_VALUES != 0 {
@@ -122,7 +125,8 @@ impl Packer {
         let tokens = &mut self.columns[TOKENS];
         let before = tokens.len();
         let mut missed = 0;
-        let [_, _, _, tokens, misses, ..] = &mut self.columns;
+        let (head, misses) = self.columns.split_at_mut(MISSES);
+        let [.., tokens] = head else { return };
         for (word, place) in words.iter().zip(&entry.shape.words) {
             let token = self.predictors.encode(place.slot.0, *word, misses);
             missed |= token;
@@ -135,6 +139,7 @@ impl Packer {
         }
         self.columns[SEQUENCE].push(token);
         self.execs += 1;
+        self.blocks = self.blocks.max(id.0 + 1);
         self.count(entry, id, leave);
     }
 
@@ -153,7 +158,12 @@ impl Packer {
     fn resolve(&mut self, roadmap: &Roadmap, after: Leave) {
         let Some((id, actual)) = self.pending.take() else { return };
         let Some(entry) = roadmap.get(id) else { return };
-        let leave = if actual == Leave::Silent { after } else { actual };
+        let leave = match (actual, after) {
+            // An execution of a plan, and nobody said where it went.
+            (Leave::Silent, Leave::Silent) => Leave::Unknown,
+            (Leave::Silent, after) => after,
+            (actual, _) => actual,
+        };
         if entry.block.exits == Exits::Side {
             self.totals.add(&entry.left_at(leave).totals);
             if leave != after {

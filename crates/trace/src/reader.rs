@@ -118,6 +118,16 @@ impl Reader {
         &self.roadmap_flaws
     }
 
+    /// What is wrong with a roadmap chunk, if anything is.
+    pub(crate) fn roadmap_flaw(&self, number: usize) -> Option<Error> {
+        self.roadmap_flaws.iter().find_map(|flaw| match *flaw {
+            Error::Damaged { chunk, offset, flaw } if chunk == number => {
+                Some(Error::Damaged { chunk, offset, flaw })
+            }
+            _ => None,
+        })
+    }
+
     /// What all records count.
     #[must_use]
     pub fn totals(&self) -> Totals {

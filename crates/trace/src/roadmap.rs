@@ -140,6 +140,11 @@ impl Roadmap {
         Ok(())
     }
 
+    /// Forgets the numbers from `len` on.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.entries.truncate(len);
+    }
+
     /// Where a block begins; 0 for a lost one.
     pub(crate) fn entry_pc(&self, id: BlockId) -> Option<GuestVa> {
         Some(self.get(id)?.block.entry)

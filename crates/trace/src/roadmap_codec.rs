@@ -59,11 +59,6 @@ impl RoadmapEncoder {
         self.count == 0
     }
 
-    /// The number of the first block of this chunk.
-    pub(crate) const fn first(&self) -> u32 {
-        self.first
-    }
-
     /// How much the chunk unfolds to so far; see [`MAX_UNFOLDED`].
     pub(crate) const fn unfolded(&self) -> usize {
         self.unfolded
@@ -229,7 +224,21 @@ pub(crate) fn read_blocks(
     body: &[u8],
     code: &[u8],
 ) -> Parse<()> {
-    roadmap.skip_to(first)?;
+    let before = roadmap.len();
+    let done = roadmap.skip_to(first).and_then(|()| read_all(roadmap, (first, count), body, code));
+    if done.is_err() {
+        // A chunk is known as a whole or not at all.
+        roadmap.truncate(before);
+    }
+    done
+}
+
+fn read_all(
+    roadmap: &mut Roadmap,
+    (first, count): (u32, u32),
+    body: &[u8],
+    code: &[u8],
+) -> Parse<()> {
     let mut body = Cursor::new(body);
     let mut code = Cursor::new(code);
     let mut last = Last::default();

@@ -45,14 +45,14 @@ pub(crate) struct Stream {
     /// When the open chunk was opened.
     pub(crate) opened: Instant,
     process: ProcessId,
-    packer: Option<Box<Packer>>,
+    pub(crate) packer: Option<Box<Packer>>,
     path: Path,
     previous: BlockId,
     /// Instructions in closed chunks.
     insns: u64,
     sequence: u32,
     flags: u8,
-    words: Vec<u64>,
+    pub(crate) words: Vec<u64>,
 }
 
 impl Stream {
@@ -209,7 +209,7 @@ impl Stream {
     }
 
     #[inline]
-    fn close_if_full<W: Write>(&mut self, tools: &mut Tools<W>) -> Result<(), Error> {
+    pub(crate) fn close_if_full<W: Write>(&mut self, tools: &mut Tools<W>) -> Result<(), Error> {
         let Some(packer) = &self.packer else { return Ok(()) };
         let full = packer.totals.insns >= tools.options.chunk_insns
             || packer.accesses() >= CLOSE_ACCESSES
@@ -240,7 +240,7 @@ impl Stream {
             totals: packer.totals,
             first_ns: packer.first_ns,
             last_ns: packer.last_ns,
-            blocks: tools.book.roadmap.len() as u32,
+            blocks: packer.blocks,
             raw_len: 0,
             packed_len: 0,
             payload_crc: 0,

@@ -16,7 +16,7 @@ use crate::mark::{self, Leave, Loose};
 use crate::pack::{
     COLUMNS, FLEX, IDS, MARKS, MISSES, NOT_ALL, SEQUENCE, TOKENS, VALUE_BYTES, VALUE_TOKENS,
 };
-use crate::predict::Predictors;
+use crate::predict::{Misses, Predictors};
 use crate::roadmap::Roadmap;
 use crate::sequence::{self, Sequence};
 use crate::step::{Register, Step};
@@ -212,7 +212,7 @@ impl Unpacker {
             sequence: column(SEQUENCE),
             ids: column(IDS),
             tokens: column(TOKENS),
-            misses: column(MISSES),
+            misses: Misses { columns: std::array::from_fn(|i| column(MISSES + i)) },
             flex: column(FLEX),
         };
         let mut next = self.peeked.take();
@@ -251,8 +251,9 @@ impl Unpacker {
             self.peeked = Some(next);
             burst.leave = Leave::Next(entry);
         }
-        let left = [&from.sequence, &from.ids, &from.tokens, &from.misses, &from.flex];
-        for (column, cursor) in [SEQUENCE, IDS, TOKENS, MISSES, FLEX].into_iter().zip(left) {
+        let left = [&from.sequence, &from.ids, &from.tokens];
+        let left = left.into_iter().chain(&from.misses.columns).chain([&from.flex]);
+        for (column, cursor) in (SEQUENCE..=FLEX).zip(left) {
             self.at[column] = self.columns[column].len() - cursor.left();
         }
         if self.peeked.is_none() {
@@ -266,7 +267,7 @@ struct Columns<'a> {
     sequence: Cursor<'a>,
     ids: Cursor<'a>,
     tokens: Cursor<'a>,
-    misses: Cursor<'a>,
+    misses: Misses<'a>,
     flex: Cursor<'a>,
 }
 

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::Path as FilePath;
 use std::time::{Duration, Instant};
 
-use ichnos_base::{About, Batch, Code, Event, Sink, ThreadId, Totals};
+use ichnos_base::{About, Batch, BlockId, Code, Event, Sink, ThreadId, Totals};
 
 use crate::book::Book;
 use crate::error::Error;
@@ -52,6 +52,8 @@ impl Default for Options {
 pub struct Writer<W: Write> {
     pub(crate) tools: Tools<W>,
     pub(crate) streams: QuickMap<u32, Box<Stream>>,
+    /// Planned blocks by their collector's identifiers.
+    pub(crate) plans: QuickMap<u64, BlockId>,
     begun: bool,
     failed: bool,
     finished: bool,
@@ -75,6 +77,7 @@ impl<W: Write> Writer<W> {
         Ok(Self {
             tools: Tools { book: Book::default(), output, pool: Vec::new(), options },
             streams: QuickMap::default(),
+            plans: QuickMap::default(),
             begun: false,
             failed: false,
             finished: false,
@@ -147,10 +150,15 @@ impl<W: Write> Writer<W> {
         if !is_open {
             self.make_room()?;
         }
+        Ok(self.open_stream(thread))
+    }
+
+    /// The same, when it is known to have room.
+    pub(crate) fn open_stream(&mut self, thread: ThreadId) -> (&mut Stream, &mut Tools<W>) {
         let stream = self.streams.entry(thread.0).or_insert_with(|| Box::new(Stream::new(thread)));
         stream.used = self.clock;
         stream.open(&mut self.tools);
-        Ok((stream, &mut self.tools))
+        (stream, &mut self.tools)
     }
 
     fn make_room(&mut self) -> Result<(), Error> {
