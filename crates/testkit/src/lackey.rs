@@ -55,7 +55,9 @@ pub fn parse(line: &str) -> Option<Line> {
 pub fn run(program: &Path, args: &[&str], env: &[(&str, &str)]) -> Vec<Line> {
     let log = program.with_extension(format!("lackey-{}", process::id()));
     let status = Command::new("valgrind")
+        // Optimised, Valgrind drops loads whose results nobody uses.
         .args(["--tool=lackey", "--basic-counts=no", "--trace-mem=yes", "-q"])
+        .arg("--vex-iropt-level=0")
         .arg(format!("--log-file={}", log.display()))
         .arg(program)
         .args(args)
