@@ -27,7 +27,7 @@ pub fn run(tool: Tool, program: &Path, args: &[&str], env: &[(&str, &str)]) -> u
     };
     let file = program.with_extension(format!("{name}-{}", process::id()));
     let status = Command::new("valgrind")
-        .args([&format!("--tool={name}"), "-q"])
+        .args([&format!("--tool={name}"), "-q", "--vex-guest-chase=no"])
         .stderr(Stdio::null())
         .arg(format!("--{name}-out-file={}", file.display()))
         .arg(program)
