@@ -11,7 +11,7 @@ void start(long *stack) {
     results[4] = call(0, -1, (long)text, 1);
     for (int i = 0; i < 100; i++) text[i] += (u8)('a' + i % 26);
     text[100] = '\n';
-    call(1, 1, (long)text, 101);
+    call(1, OUTPUT, (long)text, 101);
     u64 sum = 0;
     for (int i = 0; i < 16; i++) sum += (u64)results[i] * (u64)i;
     print(sum);

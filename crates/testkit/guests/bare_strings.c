@@ -1,5 +1,7 @@
-/* Repeated string instructions, also backwards, empty and stopped early; single
-   ones; push and pop of memory, enter and leave, xlat, bit tests in memory. */
+/* Repeated string instructions, also backwards, empty and stopped early (but not
+   rep lods, which Valgrind executes only once); single ones (but not cmps, which
+   it refuses as it does xlat); push and pop of memory, enter and leave, bit tests
+   in memory. */
 #include "bare.h"
 static u8 from[200], to[200];
 static u64 words[8];
@@ -27,23 +29,18 @@ void start(long *stack) {
     n = 20;
     __asm__ volatile("repne scasl" : "+D"(d), "+c"(n) : "a"(0) : "memory", "cc");
     print(n);
-    s = from;
-    n = 6;
-    __asm__ volatile("rep lodsl" : "+S"(s), "+c"(n), "+a"(a)::"memory");
-    print(a);
     d = to + 150;
     s = from + 150;
     n = 20;
     __asm__ volatile("std\n rep movsb\n cld" : "+D"(d), "+S"(s), "+c"(n)::"memory");
     d = to;
     s = from;
-    __asm__ volatile("movsb\n movsw\n movsl\n movsq\n lodsb\n stosb\n scasb\n cmpsb"
+    __asm__ volatile("movsb\n movsw\n movsl\n movsq\n lodsb\n stosb\n scasb"
                      : "+D"(d), "+S"(s), "+a"(a)::"memory", "cc");
     __asm__ volatile("pushq (%0)\n popq 8(%0)\n pushq $5\n popq 16(%0)\n pushw %%ax\n popw %%ax" ::"r"(words)
                      : "memory");
     __asm__ volatile("enter $32,$0\n mov %%rax,-8(%%rbp)\n leave" ::: "memory");
-    __asm__ volatile("xlat" : "+a"(a) : "b"(from) : "memory");
-    __asm__ volatile("bts %1,(%0)\n btl $3,8(%0)\n btcq $5,16(%0)" ::"r"(words), "r"(133ul) : "memory", "cc");
+    __asm__ volatile("btsl $7,(%0)\n btl $3,8(%0)\n btcq $5,16(%0)" ::"r"(words) : "memory", "cc");
     print(words[0] + words[1] + words[2] + words[5]);
     u64 sum = 0;
     for (int i = 0; i < 200; i++) sum = sum * 31 + to[i];

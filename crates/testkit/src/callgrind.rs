@@ -1,21 +1,35 @@
-//! How many instructions Valgrind's callgrind counted.
+//! How many instructions Valgrind's callgrind and cachegrind counted.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::fs;
 use std::path::Path;
 use std::process::{self, Command, Stdio};
 
-/// Runs a program under callgrind and answers its instruction total (`Ir`).
+/// Which of the two counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tool {
+    /// Callgrind: counts a block when the next one begins.
+    Callgrind,
+    /// Cachegrind: counts every instruction.
+    Cachegrind,
+}
+
+/// Runs a program under Valgrind and answers its instruction total (`Ir`).
 ///
 /// # Panics
 ///
 /// If Valgrind does not run, or its output has no total.
 #[must_use]
-pub fn run(program: &Path, args: &[&str], env: &[(&str, &str)]) -> u64 {
-    let file = program.with_extension(format!("callgrind-{}", process::id()));
+pub fn run(tool: Tool, program: &Path, args: &[&str], env: &[(&str, &str)]) -> u64 {
+    let name = match tool {
+        Tool::Callgrind => "callgrind",
+        Tool::Cachegrind => "cachegrind",
+    };
+    let file = program.with_extension(format!("{name}-{}", process::id()));
     let status = Command::new("valgrind")
-        .args(["--tool=callgrind", "-q"])
-        .arg(format!("--callgrind-out-file={}", file.display()))
+        .args([&format!("--tool={name}"), "-q", "--vex-guest-chase=no"])
+        .stderr(Stdio::null())
+        .arg(format!("--{name}-out-file={}", file.display()))
         .arg(program)
         .args(args)
         .env_clear()
@@ -25,18 +39,18 @@ pub fn run(program: &Path, args: &[&str], env: &[(&str, &str)]) -> u64 {
         .status()
         .expect("valgrind runs");
     assert!(status.code().is_some(), "valgrind: {status}");
-    let text = fs::read_to_string(&file).expect("callgrind wrote its file");
+    let text = fs::read_to_string(&file).expect("Valgrind wrote its file");
     fs::remove_file(&file).expect("the file is ours");
-    total(&text).expect("callgrind wrote a total")
+    total(&text).expect("Valgrind wrote a total")
 }
 
-/// The total of a callgrind file.
+/// The first total of a callgrind or cachegrind file: instructions.
 #[must_use]
 pub fn total(text: &str) -> Option<u64> {
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix("summary:").or_else(|| line.strip_prefix("totals:")))?;
-    line.trim().parse().ok()
+    line.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]

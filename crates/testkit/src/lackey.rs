@@ -55,7 +55,11 @@ pub fn parse(line: &str) -> Option<Line> {
 pub fn run(program: &Path, args: &[&str], env: &[(&str, &str)]) -> Vec<Line> {
     let log = program.with_extension(format!("lackey-{}", process::id()));
     let status = Command::new("valgrind")
+        // Optimised, Valgrind drops loads whose results nobody uses; chasing
+        // branches, it turns `a && b` into code that evaluates both, and lackey
+        // counts the instructions of `b` even if they are jumped over.
         .args(["--tool=lackey", "--basic-counts=no", "--trace-mem=yes", "-q"])
+        .args(["--vex-iropt-level=0", "--vex-guest-chase=no"])
         .arg(format!("--log-file={}", log.display()))
         .arg(program)
         .args(args)
