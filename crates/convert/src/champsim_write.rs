@@ -31,7 +31,9 @@ pub struct ChampSimSink {
     isa: Isa,
     code: CodeMap,
     processes: Processes,
-    registers: AddrMap<(u32, u64), Registers>,
+    /// By process, address and kind: without code, one place may execute
+    /// different instructions unannounced.
+    registers: AddrMap<(u32, u64, u8), Registers>,
     threads: AddrMap<u32, Thread>,
 }
 
@@ -80,7 +82,8 @@ impl ChampSimSink {
 
     fn registers(&mut self, thread: ThreadId, pc: GuestVa, len: u8, kind: InsnKind) -> Registers {
         let process = self.processes.of(thread);
-        if let Some(known) = self.registers.get(&(process.0, pc.0)) {
+        let key = (process.0, pc.0, kind.0);
+        if let Some(known) = self.registers.get(&key) {
             return *known;
         }
         let code = if self.isa == Isa::X86_64 { self.code.get(process, pc, len) } else { None };
@@ -92,7 +95,7 @@ impl ChampSimSink {
         if self.registers.len() >= REMEMBERED {
             self.registers.clear();
         }
-        self.registers.insert((process.0, pc.0), registers);
+        self.registers.insert(key, registers);
         registers
     }
 

@@ -40,6 +40,8 @@ mod dr_write;
 mod error;
 mod feed;
 mod format;
+#[doc(hidden)]
+pub mod fuzz;
 mod gem5;
 mod input;
 mod lackey_read;
