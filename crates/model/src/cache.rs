@@ -30,4 +30,6 @@ pub use hierarchy::Hierarchy;
 pub use observe::{Access, Observe, PcCounts, PerPc, Unobserved};
 pub use stats::{CacheStats, HierarchyReport, InstanceReport, MemoryStats};
 
+pub(crate) use array::{AnyArray, Array, Found};
+pub(crate) use full_lru::FullLru;
 pub(crate) use index::Index;

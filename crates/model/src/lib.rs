@@ -9,17 +9,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
+mod branch;
 mod cache;
 mod error;
 mod kind;
 mod line_map;
 mod locality;
+mod machine;
 pub mod prefetch;
 mod random;
 mod replace;
 mod size;
 mod sweep;
+mod tlb;
 
+pub use branch::{
+    Bimodal, BranchConfig, BranchModel, BranchObserve, BranchReport, Conditional, Direction,
+    DirectionConfig, Fixed, Gshare, IndirectConfig, Local, PathTargets, Perceptron,
+    PredictionCount, ReturnStack, Tage, TageConfig, TargetBuffer, Tournament,
+};
 pub use cache::{
     Access, Allocate, CacheConfig, CacheStats, Caches, Cause, Classify, Hierarchy, HierarchyConfig,
     HierarchyReport, Hints, Inclusion, InstanceReport, LevelConfig, MemoryStats, Modify, Observe,
@@ -32,6 +40,7 @@ pub use locality::{
     PhasesConfig, References, ReuseDistance, ReuseHistogram, Shards, StrideProfile, StrideReport,
     WorkingSet, WorkingSetPoint,
 };
+pub use machine::Machine;
 pub use random::Random;
 pub use replace::{
     Brrip, Drrip, Fifo, Lru, Nru, Optimal, OptimalReport, Policy, RandomReplacement, Replacement,
@@ -39,3 +48,7 @@ pub use replace::{
 };
 pub use size::parse_size;
 pub use sweep::{LruSweep, Parallel, SweepPoint};
+pub use tlb::{
+    PageRegion, Pages, TlbConfig, TlbHierarchyConfig, TlbLevelConfig, TlbModel, TlbReport,
+    TlbStats, Tlbs, WalkConfig, WalkStats,
+};

@@ -1,6 +1,7 @@
 //! The models against judges: naive twins, published examples, Valgrind.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod branch;
 mod cachegrind;
 mod drive;
 mod hierarchy;
@@ -9,3 +10,4 @@ mod optimal;
 mod published;
 mod replacement;
 mod sweep;
+mod tlb;
