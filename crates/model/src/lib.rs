@@ -20,8 +20,10 @@ pub mod prefetch;
 mod random;
 mod replace;
 mod size;
+mod spaces;
 mod sweep;
 mod tlb;
+mod window;
 
 pub use branch::{
     Bimodal, BranchConfig, BranchModel, BranchObserve, BranchReport, Conditional, Direction,
@@ -30,8 +32,9 @@ pub use branch::{
 };
 pub use cache::{
     Access, Allocate, CacheConfig, CacheStats, Caches, Cause, Classify, Hierarchy, HierarchyConfig,
-    HierarchyReport, Hints, Inclusion, InstanceReport, LevelConfig, MemoryStats, Modify, Observe,
-    PcCounts, PerPc, Placement, Sharing, Straddle, Unobserved, WritePolicy,
+    HierarchyReport, Hints, Inclusion, InstanceReport, LevelConfig, LevelCounts, MemoryStats,
+    Modify, Observe, PcCounts, PerPc, PerRegion, PerThread, Placement, Region, Sharing, Straddle,
+    Unobserved, WritePolicy,
 };
 pub use error::Error;
 pub use kind::{ByKind, Kind};
@@ -47,8 +50,9 @@ pub use replace::{
     Shape, Srrip, TreePlru,
 };
 pub use size::parse_size;
-pub use sweep::{LruSweep, Parallel, SweepPoint};
+pub use sweep::{Axis, Grid, GridPoint, LruSweep, Parallel, Sweep, SweepCache, SweepPoint};
 pub use tlb::{
     PageRegion, Pages, TlbConfig, TlbHierarchyConfig, TlbLevelConfig, TlbModel, TlbReport,
     TlbStats, Tlbs, WalkConfig, WalkStats,
 };
+pub use window::Windowed;

@@ -2,8 +2,7 @@
 //!
 //! Each thread runs on a core; each core has its private caches and enters the
 //! shared ones behind them. Threads of different processes use different lines
-//! even where their addresses are equal: the process number is folded into the
-//! address above bit 48, which no user address reaches. Coherence between
+//! even where their addresses are equal (`crate::spaces`). Coherence between
 //! private caches is not modelled here: a store does not take the line from
 //! other cores.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -21,6 +20,7 @@ use super::graph::{Graph, MEMORY, Request};
 use super::node::{Node, Part};
 use super::observe::{Access, Observe, Unobserved};
 use super::stats::{CacheStats, HierarchyReport, InstanceReport};
+use crate::spaces::space;
 use crate::{Error, Kind, Replacement};
 
 /// A simulated cache hierarchy.
@@ -368,7 +368,7 @@ impl<O: Observe> Sink for Hierarchy<O> {
         match event {
             Event::ThreadStart(start) => {
                 let mut thread = self.thread(id);
-                thread.space = u64::from(start.process.0) << 48;
+                thread.space = space(start.process);
                 self.threads.insert(id, thread);
             }
             Event::Migrate { cpu } if self.config.cores > 0 => {

@@ -13,6 +13,7 @@ use ichnos_base::{Batch, Event, GuestVa, Record, Sink, ThreadId};
 use super::config::{Pages, TlbConfig, TlbHierarchyConfig, Tlbs};
 use super::walk::Walker;
 use crate::cache::{AnyArray, Found};
+use crate::spaces::space;
 use crate::{ByKind, Error, Kind};
 
 /// The counts of the TLBs of one name, over all threads.
@@ -225,7 +226,7 @@ impl Sink for TlbModel {
     fn event(&mut self, id: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
         if let Event::ThreadStart(start) = event {
             let mut thread = self.take(id);
-            thread.space = u64::from(start.process.0) << 48;
+            thread.space = space(start.process);
             self.threads.insert(id, thread);
         }
         Ok(true)

@@ -6,6 +6,7 @@ mod cachegrind;
 mod drive;
 mod hierarchy;
 mod locality;
+mod observe;
 mod optimal;
 mod published;
 mod replacement;
