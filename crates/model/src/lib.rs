@@ -12,6 +12,7 @@
 mod branch;
 mod cache;
 mod error;
+mod estimate;
 mod kind;
 mod line_map;
 mod locality;
@@ -37,6 +38,7 @@ pub use cache::{
     Unobserved, WritePolicy,
 };
 pub use error::Error;
+pub use estimate::Estimate;
 pub use kind::{ByKind, Kind};
 pub use locality::{
     BlockVectors, CurvePoint, InsnMix, InsnMixReport, Interval, MissRatioCurve, Phase, Phases,

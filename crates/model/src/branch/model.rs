@@ -1,4 +1,4 @@
-//! The sink: a front end per thread, and counts of what it got wrong.
+//! The sink: a front end per living thread, and counts of what it got wrong.
 //!
 //! For each control transfer: a conditional branch asks the direction
 //! predictor; a return asks the return stack; an indirect jump or call asks the
@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 
-use ichnos_base::{Batch, GuestVa, InsnKind, Record, Sink, ThreadId};
+use ichnos_base::{Batch, Event, GuestVa, InsnKind, Record, Sink, ThreadId};
 
 use super::btb::TargetBuffer;
 use super::config::{BranchConfig, IndirectConfig};
@@ -233,6 +233,13 @@ impl<O: BranchObserve> Sink for BranchModel<O> {
                 }
                 _ => {}
             }
+        }
+        Ok(true)
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        if let Event::ThreadEnd(_) = event {
+            self.fronts.remove(&thread);
         }
         Ok(true)
     }

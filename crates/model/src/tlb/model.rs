@@ -2,7 +2,8 @@
 //!
 //! Every fetch, load and store is one access to the first level for each page
 //! it touches. A miss asks the next level and fills this one; a miss of the last
-//! level walks. Addresses of different processes differ, as in caches.
+//! level walks. Addresses of different processes differ, as in caches. A thread's
+//! TLBs begin empty and go with it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::HashMap;
@@ -224,10 +225,16 @@ impl Sink for TlbModel {
     }
 
     fn event(&mut self, id: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
-        if let Event::ThreadStart(start) = event {
-            let mut thread = self.take(id);
-            thread.space = space(start.process);
-            self.threads.insert(id, thread);
+        match event {
+            Event::ThreadStart(start) => {
+                let mut thread = self.take(id);
+                thread.space = space(start.process);
+                self.threads.insert(id, thread);
+            }
+            Event::ThreadEnd(_) => {
+                self.threads.remove(&id);
+            }
+            _ => {}
         }
         Ok(true)
     }

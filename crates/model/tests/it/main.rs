@@ -10,5 +10,6 @@ mod observe;
 mod optimal;
 mod published;
 mod replacement;
+mod robust;
 mod sweep;
 mod tlb;

@@ -4,7 +4,7 @@
 use std::num::NonZeroU64;
 
 use ichnos_base::{
-    Batch, Event, GuestVa, InsnKind, ProcessId, Record, Sink, ThreadId, ThreadStart,
+    Batch, EndStatus, Event, GuestVa, InsnKind, ProcessId, Record, Sink, ThreadId, ThreadStart,
 };
 use ichnos_model::{
     ByKind, CacheConfig, Caches, Hierarchy, HierarchyConfig, LevelConfig, PerPc, PerRegion,
@@ -117,6 +117,24 @@ fn processes_are_told_apart() {
         model.report().total("l1d").expect("it").misses.load
     };
     assert_eq!((run(0), run(1)), (1, 2));
+}
+
+/// Ten thousand threads, one after the other, use the caches of one core.
+#[test]
+fn ended_threads_leave_their_core_to_others() {
+    let load = [Record::load(GuestVa(0x1000), 8)];
+    let mut model = Hierarchy::new(&config()).expect("right");
+    for thread in 0..10_000 {
+        let id = ThreadId(thread);
+        let start = Event::ThreadStart(ThreadStart::default());
+        model.event(id, &start).expect("models cannot fail");
+        model.records(&Batch::new(id, 0, &load)).expect("models cannot fail");
+        let end = Event::ThreadEnd(EndStatus::Exited(0));
+        model.event(id, &end).expect("models cannot fail");
+    }
+    let report = model.report();
+    assert_eq!(report.caches.iter().filter(|cache| cache.name == "l1d").count(), 1);
+    assert_eq!(report.total("l1d").expect("it").misses.load, 1);
 }
 
 #[test]
