@@ -15,6 +15,8 @@ mod full_lru;
 mod graph;
 mod hierarchy;
 mod index;
+#[cfg(test)]
+mod laws;
 mod lru_array;
 mod node;
 mod observe;

@@ -6,6 +6,26 @@
 //! checked by functions whose errors name the field, and give plain report
 //! structs; nothing here parses files or prints. The crate depends on
 //! `ichnos-base` alone.
+//!
+//! | question | model |
+//! |---|---|
+//! | misses, write-backs and traffic of a cache hierarchy | [`Hierarchy`] |
+//! | the same per instruction, thread or region | [`Hierarchy::observed`] with [`PerPc`], [`PerThread`], [`PerRegion`] |
+//! | the same over time, or after a warm-up | [`Windowed`], [`Hierarchy::reset_counts`], [`Estimate`] |
+//! | the fewest misses that any policy could have | [`Optimal`] |
+//! | many caches at once | [`Sweep`] over a [`Grid`]; [`LruSweep`], [`Parallel`] |
+//! | TLB misses and page walks | [`TlbModel`] |
+//! | branch mispredictions | [`BranchModel`] |
+//! | miss ratios of all sizes | [`ReuseDistance`], exactly; [`Shards`], from a sample |
+//! | working set and footprint | [`WorkingSet`] |
+//! | phases and simulation points | [`BlockVectors`] and [`Phases`] |
+//! | instruction mix, strides | [`InsnMix`], [`StrideProfile`] |
+//!
+//! # What the models leave out
+//!
+//! There is no time: prefetches arrive at once, and a page walk costs a fixed
+//! number of cycles. There is no wrong path: only retired instructions are seen.
+//! Addresses are virtual ones, and private caches are not kept coherent.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 

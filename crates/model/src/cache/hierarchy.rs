@@ -244,6 +244,12 @@ impl<O: Observe> Hierarchy<O> {
         self.instructions = 0;
     }
 
+    /// The caches themselves, for tests of their contents.
+    #[cfg(test)]
+    pub(super) const fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
     /// The observer.
     pub const fn observer(&self) -> &O {
         &self.observer
