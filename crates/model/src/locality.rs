@@ -22,4 +22,4 @@ pub use shards::Shards;
 pub use strides::{StrideProfile, StrideReport};
 pub use working_set::{WorkingSet, WorkingSetPoint};
 
-pub(crate) use references::for_each_line;
+pub(crate) use references::Lines;

@@ -219,7 +219,7 @@ pub enum Sharing {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Straddle {
     /// It is as many accesses as it touches lines of the first level, each with
-    /// a hit or miss of its own.
+    /// a hit or miss of its own, as in Dinero IV.
     #[default]
     Split,
     /// It is one access: all lines are touched, it is one miss if any of them
@@ -262,8 +262,8 @@ pub struct HierarchyConfig {
     /// What becomes of prefetch and flush records.
     pub hints: Hints,
     /// How many cores the threads run on: thread `t` runs on core `t` modulo
-    /// this, until a migration event says otherwise. 0 gives each thread a core
-    /// of its own.
+    /// this, until a migration event says otherwise. 0 gives each living thread
+    /// a core of its own.
     pub cores: u32,
 }
 

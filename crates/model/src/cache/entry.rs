@@ -53,10 +53,10 @@ impl Resident {
         self.0 >> 3
     }
 
-    /// Whether the line is dirty.
+    /// Whether the line is dirty, as a flag.
     #[inline]
-    pub(crate) const fn dirty(self) -> bool {
-        self.0 & DIRTY != 0
+    pub(crate) const fn dirty(self) -> u64 {
+        self.0 & DIRTY
     }
 
     /// Whether the line was prefetched in vain so far.

@@ -23,6 +23,7 @@
 use ichnos_base::{GuestVa, LineAddr};
 
 use super::config::{Allocate, Inclusion, WritePolicy};
+use super::entry::{PREFETCHED, Resident};
 use super::node::{Met, Node, Part};
 use super::stats::MemoryStats;
 use crate::prefetch::{Fill, Outcome, Seen, Wanted};
@@ -42,8 +43,8 @@ pub(crate) struct Request {
 pub(crate) struct Served {
     /// The level that had the line; the number of levels means memory.
     pub(crate) level: u32,
-    /// Whether the line comes dirty, out of an exclusive level.
-    dirty: bool,
+    /// The dirty flag, if the line comes so out of an exclusive level.
+    dirty: u64,
 }
 
 /// All caches and memory.
@@ -76,7 +77,7 @@ impl Graph {
                 self.prefetch(id, line, request, outcome);
                 served
             }
-            Met::Sector => self.ask_next(id, request, false),
+            Met::Sector => self.read_next(id, request),
             Met::Miss => {
                 let served = self.miss(id, line, request);
                 self.prefetch(id, line, request, Outcome::Miss);
@@ -91,10 +92,10 @@ impl Graph {
         } else {
             self.memory.reads[request.part.kind] += 1;
         }
-        Served { level: self.levels, dirty: false }
+        Served { level: self.levels, dirty: 0 }
     }
 
-    fn hit(&mut self, id: usize, line: u64, request: Request, dirty: bool) -> Served {
+    fn hit(&mut self, id: usize, line: u64, request: Request, dirty: u64) -> Served {
         let node = &mut self.nodes[id];
         let level = node.level;
         if request.part.write && node.write == WritePolicy::Through {
@@ -105,7 +106,7 @@ impl Graph {
             node.remove(line);
             return Served { level, dirty };
         }
-        Served { level, dirty: false }
+        Served { level, dirty: 0 }
     }
 
     #[inline(never)]
@@ -115,27 +116,33 @@ impl Graph {
         let passes = node.allocate == Allocate::OnReadOnly || exclusive;
         if request.part.write && passes && node.write != WritePolicy::Ignore {
             node.stats.write_throughs += u64::from(!exclusive);
-            return self.ask_next(id, request, true);
+            return self.write_next(id, request);
         }
-        let served = self.ask_next(id, request, false);
+        let served = self.read_next(id, request);
         if exclusive {
             return served;
         }
         self.fill(id, line, request, served.dirty);
         if request.part.write && self.nodes[id].write == WritePolicy::Through {
             self.nodes[id].stats.write_throughs += 1;
-            self.ask_next(id, request, true);
+            self.write_next(id, request);
         }
-        Served { level: served.level, dirty: false }
+        Served { level: served.level, dirty: 0 }
     }
 
-    /// Asks the next node for the bytes of a request, or tells it to store them.
-    fn ask_next(&mut self, id: usize, request: Request, write: bool) -> Served {
+    /// Asks the next node for the bytes of a request.
+    fn read_next(&mut self, id: usize, request: Request) -> Served {
         let next = self.nodes[id].next;
-        self.request(next, Request { part: Part { write, ..request.part }, ..request })
+        self.request(next, Request { part: Part { write: false, ..request.part }, ..request })
     }
 
-    fn fill(&mut self, id: usize, line: u64, request: Request, dirty: bool) {
+    /// Tells the next node to store the bytes of a request.
+    fn write_next(&mut self, id: usize, request: Request) -> Served {
+        let next = self.nodes[id].next;
+        self.request(next, Request { part: Part { write: true, ..request.part }, ..request })
+    }
+
+    fn fill(&mut self, id: usize, line: u64, request: Request, dirty: u64) {
         let node = &mut self.nodes[id];
         let evicted = node.fill_demand(line, request.part, dirty);
         if let Some(prefetcher) = &mut node.prefetcher {
@@ -166,24 +173,24 @@ impl Graph {
             }
             missed = true;
             if !(request.part.write && self.nodes[id].allocate == Allocate::OnReadOnly) {
-                self.fill(id, line, request, false);
+                self.fill(id, line, request, 0);
             }
         }
         let node = &mut self.nodes[id];
         let through = request.part.write
             && (node.write == WritePolicy::Through || node.allocate == Allocate::OnReadOnly);
         if missed && !through {
-            return self.ask_next(id, request, false);
+            return self.read_next(id, request);
         }
         if through && (missed || node.write == WritePolicy::Through) {
             node.stats.write_throughs += 1;
-            return self.ask_next(id, request, true);
+            return self.write_next(id, request);
         }
-        Served { level, dirty: false }
+        Served { level, dirty: 0 }
     }
 
     /// Gets rid of a line that node `id` evicted.
-    fn dispose(&mut self, id: usize, line: u64, mut dirty: bool) {
+    fn dispose(&mut self, id: usize, line: u64, mut dirty: u64) {
         let (addr, bytes) = {
             let node = &self.nodes[id];
             (node.address(line), node.line_mask + 1)
@@ -194,16 +201,16 @@ impl Graph {
         let next = self.nodes[id].next;
         let exclusive =
             self.nodes.get(next).is_some_and(|node| node.inclusion == Inclusion::Exclusive);
-        if dirty {
+        if dirty != 0 {
             self.nodes[id].stats.write_backs += 1;
         }
-        if dirty || exclusive {
+        if dirty != 0 || exclusive {
             self.receive(next, addr, dirty);
         }
     }
 
     /// Gives an evicted line to a node.
-    fn receive(&mut self, id: usize, addr: u64, dirty: bool) {
+    fn receive(&mut self, id: usize, addr: u64, dirty: u64) {
         let Some(node) = self.nodes.get_mut(id) else {
             self.memory.write_backs += 1;
             return;
@@ -211,34 +218,29 @@ impl Graph {
         let line = addr >> node.shift;
         let present = node.receive(line, dirty);
         let exclusive = node.inclusion == Inclusion::Exclusive;
-        let keeps = match node.write {
-            WritePolicy::Back => true,
-            WritePolicy::Through => exclusive,
-            WritePolicy::Ignore => return self.keep_clean(id, line, present, exclusive),
+        let (keeps, dirty) = match node.write {
+            // A node that ignores writes keeps a line only if it lives on
+            // evictions, and drops the news otherwise.
+            WritePolicy::Ignore if !exclusive => return,
+            WritePolicy::Ignore => (true, 0),
+            WritePolicy::Back => {
+                (present || exclusive || node.allocate == Allocate::OnWrite, dirty)
+            }
+            WritePolicy::Through => (exclusive, dirty),
         };
-        if !keeps || (!present && node.allocate == Allocate::OnReadOnly && !exclusive) {
+        if !keeps {
             let next = node.next;
             return self.receive(next, addr, dirty);
         }
-        if !present && let Some(evicted) = node.fill_other(line, dirty, false) {
+        if !present && let Some(evicted) = node.fill_other(line, dirty) {
             self.dispose(id, evicted.line(), evicted.dirty());
         }
     }
 
-    /// A node that ignores writes keeps a line only if it lives on evictions.
-    fn keep_clean(&mut self, id: usize, line: u64, present: bool, exclusive: bool) {
-        if present || !exclusive {
-            return;
-        }
-        if let Some(evicted) = self.nodes[id].fill_other(line, false, false) {
-            self.dispose(id, evicted.line(), evicted.dirty());
-        }
-    }
-
-    /// Takes `bytes` bytes at `addr` from all caches above a node; says whether
-    /// any of them was dirty.
-    fn take_from_above(&mut self, id: usize, addr: u64, bytes: u64) -> bool {
-        let mut dirty = false;
+    /// Takes `bytes` bytes at `addr` from all caches above a node; the dirty
+    /// flag if any of them was.
+    fn take_from_above(&mut self, id: usize, addr: u64, bytes: u64) -> u64 {
+        let mut dirty = 0;
         for above in 0..self.nodes.len() {
             if self.nodes[above].next != id {
                 continue;
@@ -291,22 +293,22 @@ impl Graph {
         let exclusive = node.inclusion == Inclusion::Exclusive;
         let dirty = match self.nodes.get(next).map(|below| (below.inclusion, below.shift)) {
             Some((Inclusion::Exclusive, _)) if self.nodes[next].contains(line) => {
-                self.nodes[next].remove(line).is_some_and(|taken| taken.dirty())
+                self.nodes[next].remove(line).map_or(0, Resident::dirty)
             }
             Some((_, shift)) => {
                 self.bring(next, addr >> shift);
-                false
+                0
             }
             None => {
                 self.memory.prefetches += 1;
-                false
+                0
             }
         };
         if exclusive {
             return;
         }
         let node = &mut self.nodes[id];
-        let evicted = node.fill_other(line, dirty, true);
+        let evicted = node.fill_other(line, dirty | PREFETCHED);
         if let Some(prefetcher) = &mut node.prefetcher {
             prefetcher.filled(LineAddr(line), Fill::Prefetch);
         }
@@ -318,13 +320,13 @@ impl Graph {
     /// Drops the line that holds an address from every cache; dirty data goes
     /// to memory.
     pub(crate) fn flush(&mut self, addr: u64) {
-        let mut dirty = false;
+        let mut dirty = 0;
         for node in &mut self.nodes {
             if let Some(removed) = node.remove(addr >> node.shift) {
                 node.stats.flushed += 1;
                 dirty |= removed.dirty();
             }
         }
-        self.memory.write_backs += u64::from(dirty);
+        self.memory.write_backs += u64::from(dirty != 0);
     }
 }

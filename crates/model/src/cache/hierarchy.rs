@@ -1,14 +1,15 @@
 //! The sink: from records to requests, and from threads to caches.
 //!
 //! Each thread runs on a core; each core has its private caches and enters the
-//! shared ones behind them. Threads of different processes use different lines
-//! even where their addresses are equal: the process number is folded into the
-//! address above bit 48, which no user address reaches. Coherence between
+//! shared ones behind them. Where every thread has a core of its own, the core of
+//! a thread that ended is given to the next one as it is, so memory grows with
+//! the threads alive at once, not with all there ever were. Threads of different processes use different lines
+//! even where their addresses are equal (`crate::spaces`). Coherence between
 //! private caches is not modelled here: a store does not take the line from
 //! other cores.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 
 use ichnos_base::{AccessFlags, Batch, Event, GuestVa, Record, Sink, ThreadId};
@@ -21,6 +22,7 @@ use super::graph::{Graph, MEMORY, Request};
 use super::node::{Node, Part};
 use super::observe::{Access, Observe, Unobserved};
 use super::stats::{CacheStats, HierarchyReport, InstanceReport};
+use crate::spaces::space;
 use crate::{Error, Kind, Replacement};
 
 /// A simulated cache hierarchy.
@@ -51,6 +53,8 @@ pub struct Hierarchy<O = Unobserved> {
     /// Where the private caches of a core lead.
     shared: Ports,
     cores: HashMap<u32, Ports>,
+    /// Cores whose thread has ended, for threads to come.
+    idle: BTreeSet<u32>,
     threads: HashMap<ThreadId, Thread>,
     instructions: u64,
     longest: u32,
@@ -76,6 +80,7 @@ struct Label {
 #[derive(Clone, Copy, Debug)]
 struct Thread {
     id: ThreadId,
+    core: u32,
     ports: Ports,
     space: u64,
     pc: GuestVa,
@@ -116,6 +121,7 @@ impl<O: Observe> Hierarchy<O> {
             labels: Vec::new(),
             shared: Ports { code: MEMORY, data: MEMORY },
             cores: HashMap::new(),
+            idle: BTreeSet::new(),
             threads: HashMap::new(),
             instructions: 0,
             longest: if config.straddle == Straddle::One { shortest } else { u32::MAX },
@@ -199,9 +205,12 @@ impl<O: Observe> Hierarchy<O> {
         if let Some(&thread) = self.threads.get(&id) {
             return thread;
         }
-        let core = if self.config.cores == 0 { id.0 } else { id.0 % self.config.cores };
+        let core = match self.config.cores {
+            0 => self.idle.pop_first().unwrap_or(self.cores.len() as u32),
+            cores => id.0 % cores,
+        };
         let ports = self.core(core);
-        let thread = Thread { id, ports, space: 0, pc: GuestVa(0), last_load: NO_LOAD };
+        let thread = Thread { id, core, ports, space: 0, pc: GuestVa(0), last_load: NO_LOAD };
         self.threads.insert(id, thread);
         thread
     }
@@ -233,6 +242,12 @@ impl<O: Observe> Hierarchy<O> {
         }
         self.graph.memory = Default::default();
         self.instructions = 0;
+    }
+
+    /// The caches themselves, for tests of their contents.
+    #[cfg(test)]
+    pub(super) const fn graph(&self) -> &Graph {
+        &self.graph
     }
 
     /// The observer.
@@ -368,13 +383,21 @@ impl<O: Observe> Sink for Hierarchy<O> {
         match event {
             Event::ThreadStart(start) => {
                 let mut thread = self.thread(id);
-                thread.space = u64::from(start.process.0) << 48;
+                thread.space = space(start.process);
                 self.threads.insert(id, thread);
             }
             Event::Migrate { cpu } if self.config.cores > 0 => {
                 let mut thread = self.thread(id);
-                thread.ports = self.core(cpu % self.config.cores);
+                thread.core = cpu % self.config.cores;
+                thread.ports = self.core(thread.core);
                 self.threads.insert(id, thread);
+            }
+            Event::ThreadEnd(_) => {
+                if let Some(thread) = self.threads.remove(&id)
+                    && self.config.cores == 0
+                {
+                    self.idle.insert(thread.core);
+                }
             }
             _ => {}
         }

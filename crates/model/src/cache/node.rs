@@ -57,7 +57,7 @@ struct Sectors {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Met {
     /// A hit; the flags tell what the line was before.
-    Hit { dirty: bool, prefetched: bool },
+    Hit { dirty: u64, prefetched: bool },
     /// A miss of a sector whose line is present: only the sector is missing,
     /// and it is marked present now.
     Sector,
@@ -139,21 +139,27 @@ impl Node {
     #[inline]
     pub(crate) fn demand(&mut self, line: u64, part: Part) -> Met {
         let cause = self.classifier.as_mut().map(|classifier| classifier.reference(line));
-        let dirties = part.write && self.write == WritePolicy::Back;
-        let found = self.array.access(line, if dirties { DIRTY } else { 0 }, PREFETCHED);
+        let dirties = self.dirties(part);
+        let found = self.array.access(line, dirties, PREFETCHED);
         let Found::Hit { flags, slot } = found else {
             self.count_miss(part.kind, cause);
             return Met::Miss;
         };
-        let (dirty, prefetched) = (flags & DIRTY != 0, flags & PREFETCHED != 0);
+        let prefetched = flags & PREFETCHED != 0;
         self.stats.prefetches_used += u64::from(prefetched);
         if self.sectors.is_some() && !self.take_sectors(slot, part) {
             self.stats.sector_misses += 1;
             self.count_miss(part.kind, cause);
             return Met::Sector;
         }
-        self.settle(line, dirty || dirties);
-        Met::Hit { dirty, prefetched }
+        self.settle(line, (flags & DIRTY) | dirties);
+        Met::Hit { dirty: flags & DIRTY, prefetched }
+    }
+
+    /// The dirty flag, if an access sets it.
+    #[inline]
+    fn dirties(&self, part: Part) -> u64 {
+        if part.write && self.write == WritePolicy::Back { DIRTY } else { 0 }
     }
 
     #[cold]
@@ -177,25 +183,27 @@ impl Node {
         had
     }
 
-    /// Takes note that `line` was just used and stays as it is if used again.
+    /// Takes note that `line`, dirty or not, was just used and stays as it is if
+    /// used again.
     #[inline]
-    fn settle(&mut self, line: u64, dirty: bool) {
+    fn settle(&mut self, line: u64, dirty: u64) {
         if self.prefetcher.is_some() || self.sectors.is_some() {
             return;
         }
         let store_settles = match self.write {
-            WritePolicy::Back => dirty,
+            WritePolicy::Back => dirty != 0,
             WritePolicy::Through => false,
             WritePolicy::Ignore => true,
         };
         self.filter = [line, line, if store_settles { line } else { NO_LINE }];
     }
 
-    /// Puts an absent line in after a demand miss.
+    /// Puts an absent line in after a demand miss; `dirty` is the flag with which
+    /// it comes.
     #[inline]
-    pub(crate) fn fill_demand(&mut self, line: u64, part: Part, dirty: bool) -> Option<Resident> {
-        let dirty = dirty || (part.write && self.write == WritePolicy::Back);
-        let filled = self.array.fill(line, if dirty { DIRTY } else { 0 });
+    pub(crate) fn fill_demand(&mut self, line: u64, part: Part, dirty: u64) -> Option<Resident> {
+        let dirty = dirty | self.dirties(part);
+        let filled = self.array.fill(line, dirty);
         if self.fill_settles {
             self.settle(line, dirty);
         } else {
@@ -209,19 +217,13 @@ impl Node {
 
     /// Puts an absent line in that nobody asked for here: flags say whether it
     /// is dirty or prefetched.
-    pub(crate) fn fill_other(
-        &mut self,
-        line: u64,
-        dirty: bool,
-        prefetched: bool,
-    ) -> Option<Resident> {
+    pub(crate) fn fill_other(&mut self, line: u64, flags: u64) -> Option<Resident> {
         self.unsettle();
-        let flags = if dirty { DIRTY } else { 0 } | if prefetched { PREFETCHED } else { 0 };
         let filled = self.array.fill(line, flags);
         if let Some(sectors) = &mut self.sectors {
             sectors.present[filled.slot] = u64::MAX;
         }
-        self.stats.prefetches += u64::from(prefetched);
+        self.stats.prefetches += u64::from(flags & PREFETCHED != 0);
         self.evicted(filled)
     }
 
@@ -234,11 +236,11 @@ impl Node {
 
     /// A line evicted above arrives: whether it was here already. If so it is
     /// used, and dirty if it was or arrives so.
-    pub(crate) fn receive(&mut self, line: u64, dirty: bool) -> bool {
+    pub(crate) fn receive(&mut self, line: u64, dirty: u64) -> bool {
         self.stats.received += 1;
         self.unsettle();
-        let flag = if dirty && self.write == WritePolicy::Back { DIRTY } else { 0 };
-        matches!(self.array.access(line, flag, 0), Found::Hit { .. })
+        let dirty = if self.write == WritePolicy::Back { dirty } else { 0 };
+        matches!(self.array.access(line, dirty, 0), Found::Hit { .. })
     }
 
     /// Takes a line out.

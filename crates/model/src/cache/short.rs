@@ -52,7 +52,8 @@ impl CacheConfig {
         Ok(config)
     }
 
-    fn word(&mut self, name: &str, word: &str) -> Result<(), Error> {
+    /// Applies one word; `name` is the field that errors name.
+    pub(super) fn word(&mut self, name: &str, word: &str) -> Result<(), Error> {
         let (key, value) = word.split_once('=').map_or((word, None), |(k, v)| (k, Some(v)));
         let unknown =
             || Error::Text { field: name.to_owned(), got: word.to_owned(), expected: WORDS };
@@ -101,7 +102,7 @@ impl CacheConfig {
     }
 }
 
-fn small(field: &str, number: u64) -> Result<u32, Error> {
+pub(super) fn small(field: &str, number: u64) -> Result<u32, Error> {
     u32::try_from(number).map_err(|_| Error::Range {
         field: field.to_owned(),
         got: number,

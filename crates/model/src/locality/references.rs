@@ -4,6 +4,8 @@
 use ichnos_base::{GuestVa, LineAddr, Record};
 
 use crate::Kind;
+#[cfg(doc)]
+use crate::spaces::Spaces;
 
 /// Which references count.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -30,24 +32,33 @@ impl References {
     }
 }
 
-/// Calls `each` with the kind and every line that a record references, in order;
-/// a reference across lines counts once for each line.
-#[inline(always)]
-pub(crate) fn for_each_line(
-    records: &[Record],
-    references: References,
-    line_shift: u32,
-    mut each: impl FnMut(Kind, LineAddr),
-) {
-    for record in records {
-        let (kind, addr, size) = match *record {
-            Record::Insn { len, pc, .. } => (Kind::Fetch, pc, u32::from(len)),
-            Record::Load { size, addr, .. } => (Kind::Load, addr, size),
-            Record::Store { size, addr, .. } => (Kind::Store, addr, size),
-            _ => continue,
-        };
-        if references.takes(kind) {
-            lines_of(addr, size, line_shift, |line| each(kind, line));
+/// From records to the lines they reference.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lines {
+    /// Which references count.
+    pub(crate) references: References,
+    /// The line size, as a power of two.
+    pub(crate) shift: u32,
+    /// What tells the process apart; see [`Spaces`].
+    pub(crate) space: u64,
+}
+
+impl Lines {
+    /// Calls `each` with the kind and every line that a record references, in
+    /// order; a reference across lines counts once for each line.
+    #[inline(always)]
+    pub(crate) fn each(self, records: &[Record], mut each: impl FnMut(Kind, LineAddr)) {
+        let space = self.space >> self.shift;
+        for record in records {
+            let (kind, addr, size) = match *record {
+                Record::Insn { len, pc, .. } => (Kind::Fetch, pc, u32::from(len)),
+                Record::Load { size, addr, .. } => (Kind::Load, addr, size),
+                Record::Store { size, addr, .. } => (Kind::Store, addr, size),
+                _ => continue,
+            };
+            if self.references.takes(kind) {
+                lines_of(addr, size, self.shift, |line| each(kind, LineAddr(line.0 ^ space)));
+            }
         }
     }
 }

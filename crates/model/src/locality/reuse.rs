@@ -4,13 +4,14 @@
 
 use std::convert::Infallible;
 
-use ichnos_base::{Batch, LineAddr, Sink};
+use ichnos_base::{Batch, Event, LineAddr, Sink, ThreadId};
 
 use super::curve::MissRatioCurve;
-use super::references::{References, for_each_line};
+use super::references::{Lines, References};
 use super::stack::Stack;
 use crate::Error;
 use crate::error::{power_of_two, range};
+use crate::spaces::Spaces;
 
 /// A histogram of distances.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -49,8 +50,8 @@ impl ReuseHistogram {
 /// Measures every reuse distance. Memory is bounded by the footprint.
 #[derive(Debug)]
 pub struct ReuseDistance {
-    references: References,
-    shift: u32,
+    lines: Lines,
+    spaces: Spaces,
     stack: Stack,
     last: Option<LineAddr>,
     histogram: ReuseHistogram,
@@ -66,8 +67,8 @@ impl ReuseDistance {
         range("line", u64::from(line), 1, 1 << 30)?;
         power_of_two("line", u64::from(line))?;
         Ok(Self {
-            references,
-            shift: line.trailing_zeros(),
+            lines: Lines { references, shift: line.trailing_zeros(), space: 0 },
+            spaces: Spaces::default(),
             stack: Stack::new(),
             last: None,
             histogram: ReuseHistogram { line, distances: vec![0; 64], first: 0 },
@@ -113,8 +114,14 @@ impl Sink for ReuseDistance {
     type Error = Infallible;
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
-        let (references, shift) = (self.references, self.shift);
-        for_each_line(batch.records, references, shift, |_, line| self.reference(line));
+        let space = self.spaces.of(batch.thread);
+        let lines = Lines { space, ..self.lines };
+        lines.each(batch.records, |_, line| self.reference(line));
+        Ok(true)
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        self.spaces.event(thread, event);
         Ok(true)
     }
 }

@@ -16,14 +16,15 @@
 use std::collections::BinaryHeap;
 use std::convert::Infallible;
 
-use ichnos_base::{Batch, LineAddr, Sink};
+use ichnos_base::{Batch, Event, LineAddr, Sink, ThreadId};
 
 use super::curve::MissRatioCurve;
-use super::references::{References, for_each_line};
+use super::references::{Lines, References};
 use super::stack::Stack;
 use crate::Error;
 use crate::error::{power_of_two, range};
 use crate::random::mix;
+use crate::spaces::Spaces;
 
 /// Hashes are compared as numbers of this many bits.
 const BITS: u32 = 32;
@@ -33,8 +34,8 @@ const STEPS: u32 = 64;
 /// An estimate of the miss-ratio curve.
 #[derive(Debug)]
 pub struct Shards {
-    references: References,
-    shift: u32,
+    lines: Lines,
+    spaces: Spaces,
     threshold: u64,
     most: usize,
     stack: Stack,
@@ -59,8 +60,8 @@ impl Shards {
         range("one_in", u64::from(one_in), 1, 1 << 24)?;
         range("most", u64::from(most), 1, 1 << 30)?;
         Ok(Self {
-            references,
-            shift: line.trailing_zeros(),
+            lines: Lines { references, shift: line.trailing_zeros(), space: 0 },
+            spaces: Spaces::default(),
             threshold: (1 << BITS) / u64::from(one_in),
             most: most as usize,
             stack: Stack::new(),
@@ -156,8 +157,14 @@ impl Sink for Shards {
     type Error = Infallible;
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
-        let (references, shift) = (self.references, self.shift);
-        for_each_line(batch.records, references, shift, |_, line| self.reference(line));
+        let space = self.spaces.of(batch.thread);
+        let lines = Lines { space, ..self.lines };
+        lines.each(batch.records, |_, line| self.reference(line));
+        Ok(true)
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        self.spaces.event(thread, event);
         Ok(true)
     }
 }

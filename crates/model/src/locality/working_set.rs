@@ -4,12 +4,13 @@
 
 use std::convert::Infallible;
 
-use ichnos_base::{Batch, Record, Sink};
+use ichnos_base::{Batch, Event, Record, Sink, ThreadId};
 
-use super::references::{References, for_each_line};
+use super::references::{Lines, References};
 use crate::Error;
 use crate::error::{power_of_two, range};
 use crate::line_map::LineMap;
+use crate::spaces::Spaces;
 
 /// One window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -28,8 +29,8 @@ pub struct WorkingSetPoint {
 /// point a window.
 #[derive(Debug)]
 pub struct WorkingSet {
-    references: References,
-    shift: u32,
+    lines: Lines,
+    spaces: Spaces,
     window: u64,
     /// For each line the number of the window of its last reference.
     last: LineMap,
@@ -49,8 +50,8 @@ impl WorkingSet {
         power_of_two("line", u64::from(line))?;
         range("window", window, 1, u64::MAX)?;
         Ok(Self {
-            references,
-            shift: line.trailing_zeros(),
+            lines: Lines { references, shift: line.trailing_zeros(), space: 0 },
+            spaces: Spaces::default(),
             window,
             last: LineMap::with_capacity(1024),
             point: WorkingSetPoint::default(),
@@ -99,6 +100,7 @@ impl Sink for WorkingSet {
     type Error = Infallible;
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        let lines = Lines { space: self.spaces.of(batch.thread), ..self.lines };
         for record in batch.records {
             if let Record::Insn { .. } = record {
                 let begun = self.points.last().map_or(0, |last| last.instructions);
@@ -107,11 +109,13 @@ impl Sink for WorkingSet {
                 }
                 self.point.instructions += 1;
             }
-            let (references, shift) = (self.references, self.shift);
-            for_each_line(std::slice::from_ref(record), references, shift, |_, line| {
-                self.touch(line.0);
-            });
+            lines.each(std::slice::from_ref(record), |_, line| self.touch(line.0));
         }
+        Ok(true)
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        self.spaces.event(thread, event);
         Ok(true)
     }
 }

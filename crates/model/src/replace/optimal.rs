@@ -9,7 +9,7 @@
 //! reference's next use, forwards to simulate. Ties between lines never used
 //! again do not change the count.
 //!
-//! Memory: four bytes a reference while collecting (references to the line of
+//! Memory: five bytes a reference while collecting (references to the line of
 //! the previous one are counted but not kept: they hit under any policy) and
 //! four more in the report, so a stated limit stops the collection.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -17,10 +17,11 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 
-use ichnos_base::{Batch, GuestVa, Record, Sink};
+use ichnos_base::{Batch, Event, GuestVa, Record, Sink, ThreadId};
 
 use crate::cache::{CacheConfig, Caches};
 use crate::line_map::LineMap;
+use crate::spaces::Spaces;
 use crate::{ByKind, Error, Kind};
 
 /// A line that is never used again.
@@ -34,12 +35,13 @@ pub struct Optimal {
     shift: u32,
     numbers: LineMap,
     lines: Vec<u64>,
-    /// Line number and, in the two lowest bits of the companion, the kind.
+    /// The number of each reference's line, and beside it the kind.
     references: Vec<u32>,
     kinds: Vec<Kind>,
     accesses: ByKind,
     last: Option<u32>,
     limit: usize,
+    spaces: Spaces,
 }
 
 /// The optimal counts.
@@ -78,6 +80,7 @@ impl Optimal {
             accesses: ByKind::default(),
             last: None,
             limit: limit.min(NEVER as usize - 1),
+            spaces: Spaces::default(),
         })
     }
 
@@ -166,6 +169,7 @@ impl Sink for Optimal {
     type Error = Infallible;
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        let space = self.spaces.of(batch.thread);
         for record in batch.records {
             let (kind, addr, size) = match *record {
                 Record::Insn { len, pc, .. } => (Kind::Fetch, pc, u32::from(len)),
@@ -173,10 +177,16 @@ impl Sink for Optimal {
                 Record::Store { size, addr, .. } => (Kind::Store, addr, size),
                 _ => continue,
             };
+            let addr = GuestVa(addr.0 ^ space);
             if self.takes[kind as usize] && !self.reference(kind, addr, size) {
                 return Ok(false);
             }
         }
+        Ok(true)
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        self.spaces.event(thread, event);
         Ok(true)
     }
 }

@@ -24,11 +24,12 @@
 
 use std::convert::Infallible;
 
-use ichnos_base::{Batch, Sink};
+use ichnos_base::{Batch, Event, Sink, ThreadId};
 
 use crate::cache::{CacheConfig, Placement};
 use crate::error::{conflict, power_of_two};
-use crate::locality::{References, for_each_line};
+use crate::locality::{Lines, References};
+use crate::spaces::Spaces;
 use crate::{ByKind, Error, Kind, Replacement};
 
 /// The counts of one cache of a sweep.
@@ -47,6 +48,7 @@ pub struct SweepPoint {
 pub struct LruSweep {
     configs: Vec<CacheConfig>,
     references: References,
+    spaces: Spaces,
     chains: Vec<Chain>,
 }
 
@@ -104,7 +106,7 @@ impl LruSweep {
                 layer.found = vec![[0; 3]; layer.ways + 1].into_boxed_slice();
             }
         }
-        Ok(Self { configs: configs.to_vec(), references, chains })
+        Ok(Self { configs: configs.to_vec(), references, spaces: Spaces::default(), chains })
     }
 
     /// Whether a cache is one that a sweep can simulate.
@@ -209,12 +211,16 @@ impl Sink for LruSweep {
     type Error = Infallible;
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        let space = self.spaces.of(batch.thread);
         for chain in &mut self.chains {
-            let shift = chain.shift;
-            for_each_line(batch.records, self.references, shift, |kind, line| {
-                chain.reference(kind, line.0);
-            });
+            let lines = Lines { references: self.references, shift: chain.shift, space };
+            lines.each(batch.records, |kind, line| chain.reference(kind, line.0));
         }
+        Ok(true)
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        self.spaces.event(thread, event);
         Ok(true)
     }
 }

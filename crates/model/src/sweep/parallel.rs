@@ -3,7 +3,8 @@
 //!
 //! Batches are copied once, shared by all workers, and queued; a queue that is
 //! full makes the source wait, so memory is bounded by the queue. Of events,
-//! those that models here listen to are passed on: thread start and migration.
+//! those that models here listen to are passed on: a thread's start, end and
+//! migration.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::convert::Infallible;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use ichnos_base::{Batch, Event, Record, Sink, ThreadId, ThreadStart};
+use ichnos_base::{Batch, EndStatus, Event, Record, Sink, ThreadId, ThreadStart};
 
 /// Messages that may wait in a worker's queue.
 const QUEUE: usize = 16;
@@ -23,6 +24,7 @@ enum Message {
     Records { thread: ThreadId, insns_before: u64, records: Arc<[Record]> },
     Start { thread: ThreadId, start: ThreadStart },
     Migrate { thread: ThreadId, cpu: u32 },
+    End { thread: ThreadId, status: EndStatus },
 }
 
 /// Feeds many models at once.
@@ -93,6 +95,7 @@ fn work<S: Sink<Error = Infallible>>(share: Vec<S>, messages: &Receiver<Message>
                 Message::Migrate { thread, cpu } => {
                     model.event(*thread, &Event::Migrate { cpu: *cpu })
                 }
+                Message::End { thread, status } => model.event(*thread, &Event::ThreadEnd(*status)),
             };
             *open = more;
         }
@@ -119,6 +122,7 @@ impl<S: Sink<Error = Infallible> + Send + 'static> Sink for Parallel<S> {
         Ok(match *event {
             Event::ThreadStart(start) => self.tell(&Message::Start { thread, start }),
             Event::Migrate { cpu } => self.tell(&Message::Migrate { thread, cpu }),
+            Event::ThreadEnd(status) => self.tell(&Message::End { thread, status }),
             _ => true,
         })
     }

@@ -4,7 +4,10 @@
 use std::num::NonZeroUsize;
 
 use ichnos_base::{GuestVa, InsnKind, Record};
-use ichnos_model::{CacheConfig, Hierarchy, LruSweep, Parallel, Random, References};
+use ichnos_model::{
+    CacheConfig, Caches, Grid, Hierarchy, HierarchyConfig, Hints, LevelConfig, LruSweep, Parallel,
+    Random, References, Sharing, Sweep,
+};
 use proptest::prelude::*;
 
 use super::drive::{feed, single};
@@ -82,4 +85,43 @@ fn errors_name_the_cache() {
         .expect_err("three sets")
         .to_string();
     assert_eq!(message, "sweep1.sets must be a power of two, but is 3");
+}
+
+/// A whole sweep gives the same counts by either method.
+#[test]
+fn both_methods_agree() {
+    let mut random = Random::new(8);
+    let records: Vec<Record> = (0..20_000)
+        .flat_map(|_| {
+            let pc = GuestVa(0x1000 + random.below(5000));
+            let addr = GuestVa(random.below(1 << 14) * random.below(3));
+            [Record::insn(pc, 5, InsnKind::OTHER), Record::store(addr, 8)]
+        })
+        .collect();
+    let cache = || CacheConfig::new(8 << 10, 2, 64);
+    let mut base = HierarchyConfig {
+        levels: vec![LevelConfig {
+            name: "l1".to_owned(),
+            caches: Caches::Split { code: cache(), data: cache() },
+            sharing: Sharing::Shared,
+        }],
+        hints: Hints::Ignore,
+        ..HierarchyConfig::default()
+    };
+    let grid = Grid::parse("l1d.size=1K..32K,l1d.ways=1,2,l1i.ways=1,4").expect("right");
+    let threads = NonZeroUsize::new(2).expect("not zero");
+    let run = |base: &HierarchyConfig| {
+        let points = grid.points(base).expect("right");
+        let configs: Vec<HierarchyConfig> = points.into_iter().map(|point| point.config).collect();
+        let mut sweep = Sweep::new(&configs, threads).expect("right");
+        feed(&mut sweep, &records);
+        (sweep.is_one_pass(), sweep.into_results())
+    };
+    let (one_pass, fast) = run(&base);
+    assert!(one_pass && fast.len() == 24);
+    // Obeying hints that never come changes nothing but the method.
+    base.hints = Hints::Obey;
+    let (one_pass, slow) = run(&base);
+    assert!(!one_pass);
+    assert_eq!(fast, slow);
 }
