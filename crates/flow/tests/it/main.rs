@@ -1,0 +1,6 @@
+//! The planner against a machine that executes random programs.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod program;
+mod random;
+mod replayer;
