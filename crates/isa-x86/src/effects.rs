@@ -38,6 +38,9 @@ pub struct Effects {
     /// Those of `written` that some executions leave alone altogether: `cmov`,
     /// `cmpxchg`, repeated strings, `bsf` of zero.
     pub conditional: RegSet,
+    /// Those of `replaced` whose upper half becomes zero, because the instruction
+    /// names 32 bits of them as a result.
+    pub zero_extended: RegSet,
     /// Flags.
     pub flags: FlagEffects,
     read_parts: Parts,
@@ -82,6 +85,10 @@ impl Effects {
         effects.named(raw);
         effects.units(raw);
         effects.special(raw);
+        effects.zero_extended = (0..raw.op_count())
+            .filter(|op| raw.op_kind(*op) == OpKind::Register && raw.op_register(*op).is_gpr32())
+            .fold(RegSet::EMPTY, |set, op| set.or(members(raw.op_register(op))))
+            .and(effects.replaced);
         effects
     }
 
