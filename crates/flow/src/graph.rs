@@ -75,11 +75,14 @@ impl Graph {
             return;
         }
         let kernel = before.is_some_and(|b| b.control == Control::Kernel);
+        // What follows a loop is executed once, the loop often: it must not make the
+        // loop store for it in every turn.
+        let turned = before.is_some_and(|b| matches!(b.control, Control::Cond(t) if t <= b.pc));
         self.blocks.push(i..i + 1);
         // Code that nothing in the region leads to must be reached somehow.
         let led_to = falls || targets.contains(&insn.pc);
         self.open.push(self.reachable.contains(&insn.pc) || !led_to);
-        self.heads.push(!falls || joins || kernel || piece != Piece::Superblock);
+        self.heads.push(!falls || joins || kernel || turned || piece != Piece::Superblock);
     }
 
     /// The block that starts at an address.

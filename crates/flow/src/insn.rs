@@ -23,6 +23,10 @@ pub struct Region {
     pub takeable: Set,
     /// The registers that carry a procedure's frame: stack and frame pointer.
     pub frame: Set,
+    /// The registers that replay knows wherever control comes in: at entries and after
+    /// calls. Where all code is traced, the stack pointer is such: the call or
+    /// return that led there told it.
+    pub known_outside: Set,
     /// What is live where control leaves for parts unknown.
     pub live_outside: Live,
 }

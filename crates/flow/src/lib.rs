@@ -35,6 +35,7 @@ mod liveness;
 mod options;
 mod place;
 mod plan;
+mod search;
 mod set;
 mod summary;
 

@@ -12,6 +12,10 @@
 //! instruction: the former if it costs no more words. What is wanted at the entry
 //! is stored there. Stores behind an instruction have an interval each; the least
 //! number of points that meets all intervals is found greedily by earliest end.
+//!
+//! A register may also be wanted by another piece ([`Hoist`]): one that a loop
+//! needs is better stored once before the loop than in every turn. Such a wish
+//! is dropped where it cannot be had before the first exit.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::BTreeMap;
@@ -38,53 +42,117 @@ struct Interval {
     to: usize,
 }
 
-/// Decides for the piece `insns`, of which `first_exit` is the first instruction
-/// that may leave it and `known` is known at its entry.
-pub(crate) fn place(
-    summaries: &[Summary],
-    insns: Range<usize>,
-    first_exit: usize,
-    known: Set,
-) -> Result<Points, Late> {
-    let before = known_before(summaries, insns.clone(), known);
-    let mut wanted = Set::EMPTY;
-    let mut first_use = [0usize; 64];
-    let mut intervals = Vec::new();
+/// A piece to be decided about.
+pub(crate) struct Candidate<'a> {
+    pub(crate) summaries: &'a [Summary],
+    /// Its instructions.
+    pub(crate) insns: Range<usize>,
+    /// The first instruction that may leave it.
+    pub(crate) first_exit: usize,
+    /// What is known at its entry.
+    pub(crate) known: Set,
+}
+
+/// What other pieces wish to know where control comes to them: for an instruction
+/// that may lead there, the registers.
+pub(crate) trait Hoist {
+    /// The wishes of those to whom instruction `i` may lead.
+    fn wishes(&self, i: usize) -> Set;
+}
+
+/// Decides where a piece stores what.
+pub(crate) fn place(candidate: &Candidate<'_>, hoist: &impl Hoist) -> Result<Points, Late> {
+    let insns = candidate.insns.clone();
+    let before = known_before(candidate.summaries, insns.clone(), candidate.known);
+    let last_point = candidate.first_exit.min(insns.end.saturating_sub(1));
+    let mut walk = Walk {
+        first_exit: candidate.first_exit,
+        last_point,
+        wanted: Set::EMPTY,
+        optional: Set::EMPTY,
+        first_use: [0; 64],
+        intervals: Vec::new(),
+    };
+    let mut after = match insns.clone().next_back() {
+        Some(last) => candidate.summaries[last].after(before[last - insns.start]),
+        None => candidate.known,
+    };
     for i in insns.clone().rev() {
-        let summary = &summaries[i];
+        walk.wish(hoist.wishes(i).without(after), i);
         let known = before[i - insns.start];
-        if summary.flex && i > first_exit {
-            return Err(Late(i));
-        }
-        let mut sources = summary.needs.without(known);
-        for (register, follows) in &summary.writes {
-            if !wanted.has(*register) {
-                continue;
-            }
-            wanted = wanted.without(Set::only(*register));
-            let missing = follows.map(|all| all.without(known));
-            let cheap = |m: Set| m.without(wanted.or(sources)).iter().count() <= 1;
-            match missing {
-                Some(missing) if cheap(missing) || i >= first_exit => {
-                    sources = sources.or(missing);
-                }
-                _ if i >= first_exit => return Err(Late(i.max(first_exit + 1))),
-                _ => intervals.push(Interval {
-                    register: *register,
-                    from: i + 1,
-                    to: first_use[usize::from(register.0)].min(first_exit),
-                }),
-            }
-        }
-        for register in sources.iter() {
-            first_use[usize::from(register.0)] = i;
-        }
-        wanted = wanted.or(sources);
+        walk.insn(&candidate.summaries[i], i, known)?;
+        after = known;
     }
     let mut points = Points::new();
-    points.insert(insns.start, wanted);
-    stab(intervals, &mut points);
+    points.insert(insns.start, walk.wanted);
+    stab(walk.intervals, &mut points);
     Ok(points)
+}
+
+/// The way backward through a piece.
+struct Walk {
+    first_exit: usize,
+    /// The last instruction before which something can be stored.
+    last_point: usize,
+    wanted: Set,
+    /// Those of `wanted` that nobody in the piece needs.
+    optional: Set,
+    /// Where each wanted register is first used.
+    first_use: [usize; 64],
+    intervals: Vec<Interval>,
+}
+
+impl Walk {
+    /// Registers are wished for behind instruction `i`.
+    fn wish(&mut self, registers: Set, i: usize) {
+        let new = registers.without(self.wanted);
+        for register in new.iter() {
+            self.first_use[usize::from(register.0)] = i + 1;
+        }
+        self.wanted = self.wanted.or(new);
+        self.optional = self.optional.or(new);
+    }
+
+    /// Goes back over instruction `i`, before which `known` is known.
+    fn insn(&mut self, summary: &Summary, i: usize, known: Set) -> Result<(), Late> {
+        if summary.flex && i > self.first_exit {
+            return Err(Late(i));
+        }
+        let mut needed = summary.needs.without(known);
+        let mut wished = Set::EMPTY;
+        for (register, follows) in &summary.writes {
+            if !self.wanted.has(*register) {
+                continue;
+            }
+            let only = Set::only(*register);
+            let optional = self.optional.has(*register);
+            self.wanted = self.wanted.without(only);
+            self.optional = self.optional.without(only);
+            let already = self.wanted.or(needed).or(wished);
+            let cheap = |missing: Set| missing.without(already).iter().count() <= 1;
+            match follows.map(|all| all.without(known)) {
+                Some(missing) if cheap(missing) || i >= self.first_exit => {
+                    let sources = if optional { &mut wished } else { &mut needed };
+                    *sources = sources.or(missing);
+                }
+                // There must be an instruction left to store it before.
+                _ if i < self.last_point => self.intervals.push(Interval {
+                    register: *register,
+                    from: i + 1,
+                    to: self.first_use[usize::from(register.0)].min(self.last_point),
+                }),
+                _ if optional => {}
+                _ => return Err(Late(i.max(self.first_exit + 1))),
+            }
+        }
+        let new = needed.or(wished);
+        for register in new.iter() {
+            self.first_use[usize::from(register.0)] = i;
+        }
+        self.optional = self.optional.or(wished.without(self.wanted)).without(needed);
+        self.wanted = self.wanted.or(new);
+        Ok(())
+    }
 }
 
 /// What is known before each instruction when nothing is stored.

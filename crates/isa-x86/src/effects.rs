@@ -85,9 +85,8 @@ impl Effects {
         effects.named(raw);
         effects.units(raw);
         effects.special(raw);
-        effects.zero_extended = (0..raw.op_count())
-            .filter(|op| raw.op_kind(*op) == OpKind::Register && raw.op_register(*op).is_gpr32())
-            .fold(RegSet::EMPTY, |set, op| set.or(members(raw.op_register(op))))
+        effects.zero_extended = named_registers(raw, Register::is_gpr32)
+            .without(named_registers(raw, Register::is_gpr64))
             .and(effects.replaced);
         effects
     }
@@ -298,6 +297,14 @@ fn whole_parts(register: Register, legacy: bool) -> RegSet {
     }
     // Units made of several registers keep what is not written.
     RegSet::EMPTY
+}
+
+/// The registers that operands of a kind name. `movsxd rbx,ebx` names one register
+/// in two widths.
+fn named_registers(raw: &Instruction, kind: impl Fn(Register) -> bool) -> RegSet {
+    (0..raw.op_count())
+        .filter(|op| raw.op_kind(*op) == OpKind::Register && kind(raw.op_register(*op)))
+        .fold(RegSet::EMPTY, |set, op| set.or(members(raw.op_register(op))))
 }
 
 /// What `fxsave` saves.

@@ -6,7 +6,7 @@
 //! string pointers, which move by the direction flag.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 use crate::Gpr;
 
@@ -85,18 +85,15 @@ const fn constant(disp: i64) -> Value {
 /// What instructions that use the stack do to its pointers.
 fn stack(raw: &Instruction, moves: &mut Moves) {
     match raw.mnemonic() {
-        Mnemonic::Enter if raw.immediate8_2nd() & 31 == 0 && raw.stack_pointer_increment() != 0 => {
-            if raw.code() == iced_x86::Code::Enterq_imm16_imm8 {
+        Mnemonic::Enter => {
+            let plain = raw.immediate8_2nd() & 31 == 0;
+            if plain && raw.code() == Code::Enterq_imm16_imm8 {
                 moves.push(Gpr::Rbp, sum(Gpr::Rsp, -8));
                 moves.push(Gpr::Rsp, sum(Gpr::Rsp, -8 - i64::from(raw.immediate16())));
             }
         }
-        Mnemonic::Leave => {
-            if raw.code() == iced_x86::Code::Leaveq {
-                moves.push(Gpr::Rsp, sum(Gpr::Rbp, 8));
-            }
-        }
-        Mnemonic::Enter => {}
+        Mnemonic::Leave if raw.code() == Code::Leaveq => moves.push(Gpr::Rsp, sum(Gpr::Rbp, 8)),
+        Mnemonic::Leave => {}
         // Popped into itself, the pointer is what was loaded.
         Mnemonic::Pop if raw.op0_kind() == OpKind::Register && is_stack(raw.op0_register()) => {}
         _ if raw.is_stack_instruction() => {

@@ -6,3 +6,4 @@ mod program;
 mod random;
 mod real;
 mod replayer;
+mod shapes;

@@ -76,6 +76,7 @@ pub fn program(count: usize, dice: &mut Dice) -> Region {
         entries,
         takeable: Set((1 << REGISTERS) - 1),
         frame: Set::only(STACK).or(Set::only(Register(6))),
+        known_outside: Set::EMPTY,
         live_outside: Live { registers: Set::ALL, flags: 0xff },
     }
 }
