@@ -166,9 +166,7 @@ impl Checker {
         // its instruction; a string instruction can be interrupted between turns.
         let again = thread
             .current
-            .filter(|c| {
-                c.kind == InsnKind::SYSCALL || thread.last_flags.has(AccessFlags::STRING)
-            })
+            .filter(|c| c.kind == InsnKind::SYSCALL || thread.last_flags.has(AccessFlags::STRING))
             .is_some_and(|c| c.pc == info.interrupted);
         let expected = next.filter(|&next| next != info.interrupted && !again)?;
         let got = format!("an interruption at {}", info.interrupted);

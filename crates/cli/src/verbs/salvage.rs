@@ -1,10 +1,16 @@
 //! `ichnos salvage`: all that is whole, out of a damaged file.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::fs::File;
+use std::io::BufWriter;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use ichnos_report::number::thousands;
+use ichnos_trace::Lost;
+use serde_json::json;
 
+use super::cut::refuse_same;
 use crate::exit::Ending;
 
 /// Copy all that is whole out of a damaged or truncated trace.
@@ -25,6 +31,42 @@ pub struct Args {
 
 /// Runs the verb.
 pub fn run(args: Args) -> Result<Ending> {
-    let _ = args;
+    refuse_same(&args.file, &args.output)?;
+    // Read first: a file that is no trace must not cost another file its contents.
+    File::open(&args.file).with_context(|| args.file.display().to_string())?;
+    let out = File::create(&args.output)
+        .with_context(|| format!("cannot make {}", args.output.display()))?;
+    let saved = ichnos_trace::salvage(&args.file, BufWriter::new(out)).with_context(|| {
+        format!("cannot salvage {} to {}", args.file.display(), args.output.display())
+    })?;
+    let lost: Vec<String> = saved.lost.iter().map(words).collect();
+    if args.json {
+        let out = json!({
+            "instructions": saved.totals.insns,
+            "chunks": saved.kept,
+            "lost": lost,
+        });
+        println!("{out}");
+        return Ok(Ending::Good);
+    }
+    println!(
+        "{}: {} instructions in {} chunks saved",
+        args.output.display(),
+        thousands(saved.totals.insns),
+        saved.kept
+    );
+    for line in lost {
+        println!("lost: {line}");
+    }
     Ok(Ending::Good)
+}
+
+fn words(lost: &Lost) -> String {
+    match lost {
+        Lost::Header(error) => format!("the header, and with it what was traced: {error}"),
+        Lost::Chunk(error) => error.to_string(),
+        Lost::Stretch(hole) => format!("{} bytes at offset {}", hole.len, hole.start),
+        Lost::Index => "the index, which was made anew".into(),
+        other => format!("{other:?}"),
+    }
 }

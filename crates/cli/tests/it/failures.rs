@@ -215,7 +215,10 @@ fn damage_is_named_by_place() {
 fn a_reader_that_hangs_up_is_no_failure() {
     let folder = Folder::new();
     ichnos(&folder, &["step", "-o", "t.ichnos", "--", "true"]);
-    let line = format!("'{}' dump t.ichnos | head -1; test ${{PIPESTATUS[0]}} = 0", env!("CARGO_BIN_EXE_ichnos"));
+    let line = format!(
+        "'{}' dump t.ichnos | head -1; test ${{PIPESTATUS[0]}} = 0",
+        env!("CARGO_BIN_EXE_ichnos")
+    );
     let run = shell(&folder, &line);
     assert_eq!(run.status, 0, "{}", run.stderr);
     assert!(run.stderr.is_empty(), "{}", run.stderr);

@@ -162,7 +162,8 @@ fn gzip() {
 
 #[test]
 fn sqlite3() {
-    let script = "create table t(a,b); insert into t values(1,'x'),(2,'y'); select sum(a),max(b) from t;";
+    let script =
+        "create table t(a,b); insert into t values(1,'x'),(2,'y'); select sum(a),max(b) from t;";
     installed_program("sqlite3", &[":memory:", script], &[]);
 }
 

@@ -66,9 +66,8 @@ fn info_counts_what_dump_prints() {
     let (folder, _) = sample();
     let info = good(ichnos(folder, &["info", "--json", "sort.ichnos"])).json();
     let dump = good(ichnos(folder, &["dump", "sort.ichnos"])).stdout;
-    let count = |kind: &str| {
-        dump.lines().filter(|l| l.split(' ').nth(2) == Some(kind)).count() as u64
-    };
+    let count =
+        |kind: &str| dump.lines().filter(|l| l.split(' ').nth(2) == Some(kind)).count() as u64;
     assert_eq!(info["instructions"].as_u64(), Some(count("I")));
     assert_eq!(info["loads"].as_u64(), Some(count("L")));
     assert_eq!(info["stores"].as_u64(), Some(count("S")));
@@ -83,7 +82,8 @@ fn info_counts_what_dump_prints() {
 #[test]
 fn dump_names_functions_and_lines() {
     let (folder, program) = sample();
-    let dump = good(ichnos(folder, &["dump", "--symbols", "--range", "0..1", "sort.ichnos"])).stdout;
+    let dump =
+        good(ichnos(folder, &["dump", "--symbols", "--range", "0..1", "sort.ichnos"])).stdout;
     let line = dump.lines().find(|l| l.split(' ').nth(2) == Some("I")).unwrap();
     let entry = native(folder, "readelf", &["-h", program]).stdout;
     let entry = entry.lines().find(|l| l.contains("Entry point")).unwrap();
@@ -91,7 +91,10 @@ fn dump_names_functions_and_lines() {
     assert!(line.contains(entry), "{line} / {entry}");
     let nm = native(folder, "nm", &[program]).stdout;
     let start = nm.lines().find(|l| l.ends_with(" _start")).unwrap();
-    assert!(u64::from_str_radix(&entry[2..], 16) == u64::from_str_radix(start.split(' ').next().unwrap(), 16));
+    assert!(
+        u64::from_str_radix(&entry[2..], 16)
+            == u64::from_str_radix(start.split(' ').next().unwrap(), 16)
+    );
     assert!(line.contains("_start+0x0"), "{line}");
     let whole = good(ichnos(folder, &["dump", "--symbols", "sort.ichnos"])).stdout;
     assert!(whole.contains("(bare_sort.c:"), "source lines are named");
@@ -107,7 +110,10 @@ fn dump_in_every_format_tells_the_same() {
         let _: serde_json::Value = serde_json::from_str(line).unwrap();
     }
     let kinds = |mark: &str| jsonl.lines().filter(|l| l.contains(mark)).count();
-    assert_eq!(kinds("\"type\":\"insn\""), text.lines().filter(|l| l.split(' ').nth(2) == Some("I")).count());
+    assert_eq!(
+        kinds("\"type\":\"insn\""),
+        text.lines().filter(|l| l.split(' ').nth(2) == Some("I")).count()
+    );
     let lackey = good(ichnos(folder, &["dump", "--format", "lackey", "sort.ichnos"])).stdout;
     let din = good(ichnos(folder, &["dump", "--format", "din", "sort.ichnos"])).stdout;
     let fetches = |t: &str, mark: &str| t.lines().filter(|l| l.starts_with(mark)).count();
@@ -202,7 +208,10 @@ fn converted_traces_come_back() {
         assert_eq!(info["loads"], first["loads"], "{format}");
         assert_eq!(info["stores"], first["stores"], "{format}");
     }
-    good(ichnos(folder, &["convert", "sort.ichnos", "--to", "bbv", "--interval", "1K", "-o", "t.bb"]));
+    good(ichnos(
+        folder,
+        &["convert", "sort.ichnos", "--to", "bbv", "--interval", "1K", "-o", "t.bb"],
+    ));
     let line = native(folder, "sh", &["-c", "cat t.*bb* | grep ^T | head -1"]).stdout;
     assert!(line.starts_with("T:"), "{line}");
 }
@@ -253,7 +262,18 @@ fn lackey_text_piped_through_convert_counts_as_cachegrind() {
     let theirs: Vec<u64> = summary.split(' ').skip(1).map(|n| n.parse().unwrap()).collect();
     let sim = good(ichnos(
         folder,
-        &["sim", "--json", "--cachegrind", "--l1i", "1K,2,64", "--l1d", "1K,2,64", "--l3", "8K,4,64", "lk.ichnos"],
+        &[
+            "sim",
+            "--json",
+            "--cachegrind",
+            "--l1i",
+            "1K,2,64",
+            "--l1d",
+            "1K,2,64",
+            "--l3",
+            "8K,4,64",
+            "lk.ichnos",
+        ],
     ))
     .json();
     let [i1, d1, ll] = [0, 1, 2].map(|i| sim["caches"][i].clone());
