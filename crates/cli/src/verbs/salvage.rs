@@ -65,7 +65,7 @@ fn words(lost: &Lost) -> String {
     match lost {
         Lost::Header(error) => format!("the header, and with it what was traced: {error}"),
         Lost::Chunk(error) => error.to_string(),
-        Lost::Stretch(hole) => format!("{} bytes at offset {}", hole.len, hole.start),
+        Lost::Stretch(hole) => format!("{} bytes at offset {}", hole.len, hole.offset),
         Lost::Index => "the index, which was made anew".into(),
         other => format!("{other:?}"),
     }
