@@ -11,6 +11,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::VecDeque;
+use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -144,16 +145,22 @@ impl<'a, S: Sink> Engine<'a, S> {
         for id in &self.alive {
             let _ = sys::kill(self.pid_of(*id), libc::SIGKILL);
         }
-        for id in std::mem::take(&mut self.alive) {
-            let tid = self.tracees[id.index()].tid;
-            while let Ok(Some(status)) = sys::wait(tid, Patience::Sleep) {
-                match Stop::from_status(status) {
-                    Stop::Exited(_) | Stop::Killed(_) => break,
-                    _ => {
-                        let _ = sys::resume(tid, Resume::Cont, 0);
-                    }
+        // The first thread of a process is reported only after all others, so
+        // nobody may be waited for singly.
+        let mut left: Vec<Tid> =
+            self.alive.drain(..).map(|id| self.tracees[id.index()].tid).collect();
+        while !left.is_empty() {
+            left.retain(|tid| match sys::wait(*tid, Patience::Ask) {
+                Ok(Some(status)) => {
+                    let gone =
+                        matches!(Stop::from_status(status), Stop::Exited(_) | Stop::Killed(_));
+                    let _ = sys::resume(*tid, Resume::Cont, 0);
+                    !gone
                 }
-            }
+                Ok(None) => true,
+                Err(_) => false,
+            });
+            thread::sleep(Duration::from_micros(100));
         }
     }
 
@@ -208,7 +215,11 @@ impl<'a, S: Sink> Engine<'a, S> {
         patience: Patience,
     ) -> Result<Option<Stop>, Fail<S>> {
         let tid = self.tracees[id.index()].tid;
-        match sys::wait(tid, patience) {
+        let wait = match patience {
+            Patience::Sleep if self.leads_others(id) => self.wait_watchfully(tid),
+            _ => sys::wait(tid, patience),
+        };
+        match wait {
             Ok(status) => Ok(status.map(Stop::from_status)),
             // It has taken the number of its process's first thread, under which
             // its exec is about to be reported.
@@ -224,6 +235,30 @@ impl<'a, S: Sink> Engine<'a, S> {
                 Err(DriveError::Source(Error::Os { what: "waiting", tid: tid.0, source }))
             }
         }
+    }
+
+    /// Whether a thread is the first of several in its process.
+    #[inline]
+    fn leads_others(&self, id: ThreadId) -> bool {
+        let tracee = &self.tracees[id.index()];
+        let process = &self.processes[tracee.process.index()];
+        process.threads > 1 && process.pid == tracee.tid
+    }
+
+    /// Waits for the first of several threads. When another one ends the process
+    /// or replaces its program, the first may pass its exit stop unseen, and is
+    /// then not reported until all others are reaped: to sleep would be forever.
+    fn wait_watchfully(&self, tid: Tid) -> io::Result<Option<i32>> {
+        for tries in 1u32.. {
+            if let Some(status) = sys::wait(tid, Patience::Ask)? {
+                return Ok(Some(status));
+            }
+            if tries.is_multiple_of(1024) && is_zombie(tid) {
+                break;
+            }
+            thread::yield_now();
+        }
+        Ok(None)
     }
 
     /// Whether a thread that is not its process's first is inside an exec.
@@ -267,6 +302,7 @@ impl<'a, S: Sink> Engine<'a, S> {
     pub(crate) fn add_thread(&mut self, tid: Tid, process: ProcessId) -> ThreadId {
         let id = ThreadId(self.tracees.len() as u32);
         self.tracees.push(Tracee::new(tid, process));
+        self.processes[process.index()].threads += 1;
         self.alive.push(id);
         id
     }
@@ -314,12 +350,21 @@ impl<'a, S: Sink> Engine<'a, S> {
     pub(crate) fn bury(&mut self, id: ThreadId, end: EndStatus) -> Done<S> {
         self.tell_end(id, end)?;
         let tracee = &mut self.tracees[id.index()];
-        tracee.state = State::Gone;
         if tracee.tid == self.root {
             self.end = end;
         }
-        self.alive.retain(|other| *other != id);
+        self.forget(id);
         Ok(())
+    }
+
+    /// Takes a thread off the lists.
+    pub(crate) fn forget(&mut self, id: ThreadId) {
+        let tracee = &mut self.tracees[id.index()];
+        if tracee.state != State::Gone {
+            tracee.state = State::Gone;
+            self.processes[tracee.process.index()].threads -= 1;
+            self.alive.retain(|other| *other != id);
+        }
     }
 
     /// Tells what changed in a process's memory, in the stream of the thread
@@ -417,4 +462,11 @@ impl<'a, S: Sink> Engine<'a, S> {
         }
         Ok(())
     }
+}
+
+/// Whether a thread has ended but is not reaped.
+fn is_zombie(tid: Tid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{0}/task/{0}/stat", tid.0)).unwrap_or_default();
+    // The state follows the name, which is in parentheses and may hold others.
+    stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with(['Z', 'X']))
 }
