@@ -29,7 +29,7 @@ use crate::maps::{self, Change, Vma};
 use crate::stop::Stop;
 use crate::sys::{self, Patience, Resume, Tid};
 use crate::tracee::{Call, Process, State, Told, Tracee};
-use crate::{Config, Ending, Error, OnStop};
+use crate::{Config, Ending, Error};
 
 /// What an operation of the engine may fail with.
 pub(crate) type Fail<S> = DriveError<Error, <S as Sink>::Error>;
@@ -140,30 +140,6 @@ impl<'a, S: Sink> Engine<'a, S> {
         }
     }
 
-    /// Kills and reaps whoever still lives, telling nobody.
-    pub(crate) fn abandon(&mut self) {
-        for id in &self.alive {
-            let _ = sys::kill(self.pid_of(*id), libc::SIGKILL);
-        }
-        // The first thread of a process is reported only after all others, so
-        // nobody may be waited for singly.
-        let mut left: Vec<Tid> =
-            self.alive.drain(..).map(|id| self.tracees[id.index()].tid).collect();
-        while !left.is_empty() {
-            left.retain(|tid| match sys::wait(*tid, Patience::Ask) {
-                Ok(Some(status)) => {
-                    let gone =
-                        matches!(Stop::from_status(status), Stop::Exited(_) | Stop::Killed(_));
-                    let _ = sys::resume(*tid, Resume::Cont, 0);
-                    !gone
-                }
-                Ok(None) => true,
-                Err(_) => false,
-            });
-            thread::sleep(Duration::from_micros(100));
-        }
-    }
-
     /// One thread's turn.
     fn quantum(&mut self, id: ThreadId) -> Done<S> {
         if self.tracees[id.index()].state != State::Ready {
@@ -183,7 +159,7 @@ impl<'a, S: Sink> Engine<'a, S> {
     }
 
     /// Asks after everyone: who sleeps may have woken, who queues may have died.
-    fn poll(&mut self) -> Done<S> {
+    pub(crate) fn poll(&mut self) -> Done<S> {
         let mut at = 0;
         while let Some(id) = self.alive.get(at).copied() {
             let queued = self.tracees[id.index()].state == State::Ready;
@@ -259,6 +235,11 @@ impl<'a, S: Sink> Engine<'a, S> {
             thread::yield_now();
         }
         Ok(None)
+    }
+
+    /// The number of a thread's process.
+    pub(crate) fn pid_of(&self, id: ThreadId) -> Tid {
+        self.processes[self.tracees[id.index()].process.index()].pid
     }
 
     /// Whether a thread that is not its process's first is inside an exec.
@@ -402,65 +383,6 @@ impl<'a, S: Sink> Engine<'a, S> {
             build_id: behind.build_id,
         };
         self.out.event(id, &Event::Map(map))
-    }
-
-    /// Lets go of, or ends, whoever still lives.
-    pub(crate) fn end_early(&mut self) -> Done<S> {
-        if self.alive.is_empty() {
-            return Ok(());
-        }
-        for id in self.alive.clone() {
-            let tid = self.tracees[id.index()].tid;
-            // Failing means that it is about to end anyway.
-            let _ = match self.config.on_stop {
-                OnStop::Kill => sys::kill(self.pid_of(id), libc::SIGKILL),
-                OnStop::Detach => sys::interrupt(tid),
-            };
-        }
-        while !self.alive.is_empty() {
-            match self.config.on_stop {
-                OnStop::Kill => self.poll()?,
-                OnStop::Detach => self.detach_stopped()?,
-            }
-            thread::sleep(Duration::from_micros(100));
-        }
-        Ok(())
-    }
-
-    fn pid_of(&self, id: ThreadId) -> Tid {
-        self.processes[self.tracees[id.index()].process.index()].pid
-    }
-
-    /// Detaches all that are stopped; the others were asked to stop.
-    fn detach_stopped(&mut self) -> Done<S> {
-        for id in self.alive.clone() {
-            let stop = match self.tracees[id.index()].state {
-                State::Ready => None,
-                _ => match self.ask(id, Patience::Ask)? {
-                    Some(Stop::Exited(code)) => {
-                        self.bury(id, EndStatus::Exited(code))?;
-                        continue;
-                    }
-                    Some(Stop::Killed(signal)) => {
-                        self.bury(id, EndStatus::Killed(signal))?;
-                        continue;
-                    }
-                    None => continue,
-                    stop => stop,
-                },
-            };
-            if let Some(Stop::Cloned(_)) = stop {
-                self.adopt(id)?;
-            }
-            let tracee = &mut self.tracees[id.index()];
-            let signal = match stop {
-                Some(Stop::Signal(number)) => number,
-                _ => tracee.signal.take().map_or(0, |signal| signal.number),
-            };
-            let _ = sys::resume(tracee.tid, Resume::Detach, signal);
-            self.bury(id, EndStatus::Unknown)?;
-        }
-        Ok(())
     }
 }
 
