@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use iced_x86::Mnemonic;
+use iced_x86::{Mnemonic, Register};
 use ichnos_base::GuestVa;
 use ichnos_isa_x86::{Flow, Inst, MAX_LEN};
 
@@ -31,6 +31,9 @@ pub(crate) enum Class {
     PushFlags,
     /// Traps after itself, into the program's own `SIGTRAP`.
     Breakpoint,
+    /// Loads `ss`, which keeps the processor from trapping after it: the next
+    /// instruction would be executed in the same step.
+    Shadow,
     /// No instruction: will fault.
     Invalid,
 }
@@ -135,6 +138,7 @@ fn classify(inst: &Inst) -> Class {
         _ if (raw.has_rep_prefix() || raw.has_repne_prefix()) && raw.is_string_instruction() => {
             Class::Rep
         }
+        Mnemonic::Mov if raw.op0_register() == Register::SS => Class::Shadow,
         _ => Class::Plain,
     }
 }

@@ -11,6 +11,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::VecDeque;
+use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -28,7 +29,7 @@ use crate::maps::{self, Change, Vma};
 use crate::stop::Stop;
 use crate::sys::{self, Patience, Resume, Tid};
 use crate::tracee::{Call, Process, State, Told, Tracee};
-use crate::{Config, Ending, Error, OnStop};
+use crate::{Config, Ending, Error};
 
 /// What an operation of the engine may fail with.
 pub(crate) type Fail<S> = DriveError<Error, <S as Sink>::Error>;
@@ -139,24 +140,6 @@ impl<'a, S: Sink> Engine<'a, S> {
         }
     }
 
-    /// Kills and reaps whoever still lives, telling nobody.
-    pub(crate) fn abandon(&mut self) {
-        for id in &self.alive {
-            let _ = sys::kill(self.pid_of(*id), libc::SIGKILL);
-        }
-        for id in std::mem::take(&mut self.alive) {
-            let tid = self.tracees[id.index()].tid;
-            while let Ok(Some(status)) = sys::wait(tid, Patience::Sleep) {
-                match Stop::from_status(status) {
-                    Stop::Exited(_) | Stop::Killed(_) => break,
-                    _ => {
-                        let _ = sys::resume(tid, Resume::Cont, 0);
-                    }
-                }
-            }
-        }
-    }
-
     /// One thread's turn.
     fn quantum(&mut self, id: ThreadId) -> Done<S> {
         if self.tracees[id.index()].state != State::Ready {
@@ -176,7 +159,7 @@ impl<'a, S: Sink> Engine<'a, S> {
     }
 
     /// Asks after everyone: who sleeps may have woken, who queues may have died.
-    fn poll(&mut self) -> Done<S> {
+    pub(crate) fn poll(&mut self) -> Done<S> {
         let mut at = 0;
         while let Some(id) = self.alive.get(at).copied() {
             let queued = self.tracees[id.index()].state == State::Ready;
@@ -208,7 +191,11 @@ impl<'a, S: Sink> Engine<'a, S> {
         patience: Patience,
     ) -> Result<Option<Stop>, Fail<S>> {
         let tid = self.tracees[id.index()].tid;
-        match sys::wait(tid, patience) {
+        let wait = match patience {
+            Patience::Sleep if self.leads_others(id) => self.wait_watchfully(tid),
+            _ => sys::wait(tid, patience),
+        };
+        match wait {
             Ok(status) => Ok(status.map(Stop::from_status)),
             // It has taken the number of its process's first thread, under which
             // its exec is about to be reported.
@@ -224,6 +211,35 @@ impl<'a, S: Sink> Engine<'a, S> {
                 Err(DriveError::Source(Error::Os { what: "waiting", tid: tid.0, source }))
             }
         }
+    }
+
+    /// Whether a thread is the first of several in its process.
+    #[inline]
+    fn leads_others(&self, id: ThreadId) -> bool {
+        let tracee = &self.tracees[id.index()];
+        let process = &self.processes[tracee.process.index()];
+        process.threads > 1 && process.pid == tracee.tid
+    }
+
+    /// Waits for the first of several threads. When another one ends the process
+    /// or replaces its program, the first may pass its exit stop unseen, and is
+    /// then not reported until all others are reaped: to sleep would be forever.
+    fn wait_watchfully(&self, tid: Tid) -> io::Result<Option<i32>> {
+        for tries in 1u32.. {
+            if let Some(status) = sys::wait(tid, Patience::Ask)? {
+                return Ok(Some(status));
+            }
+            if tries.is_multiple_of(1024) && is_zombie(tid) {
+                break;
+            }
+            thread::yield_now();
+        }
+        Ok(None)
+    }
+
+    /// The number of a thread's process.
+    pub(crate) fn pid_of(&self, id: ThreadId) -> Tid {
+        self.processes[self.tracees[id.index()].process.index()].pid
     }
 
     /// Whether a thread that is not its process's first is inside an exec.
@@ -267,6 +283,7 @@ impl<'a, S: Sink> Engine<'a, S> {
     pub(crate) fn add_thread(&mut self, tid: Tid, process: ProcessId) -> ThreadId {
         let id = ThreadId(self.tracees.len() as u32);
         self.tracees.push(Tracee::new(tid, process));
+        self.processes[process.index()].threads += 1;
         self.alive.push(id);
         id
     }
@@ -314,12 +331,21 @@ impl<'a, S: Sink> Engine<'a, S> {
     pub(crate) fn bury(&mut self, id: ThreadId, end: EndStatus) -> Done<S> {
         self.tell_end(id, end)?;
         let tracee = &mut self.tracees[id.index()];
-        tracee.state = State::Gone;
         if tracee.tid == self.root {
             self.end = end;
         }
-        self.alive.retain(|other| *other != id);
+        self.forget(id);
         Ok(())
+    }
+
+    /// Takes a thread off the lists.
+    pub(crate) fn forget(&mut self, id: ThreadId) {
+        let tracee = &mut self.tracees[id.index()];
+        if tracee.state != State::Gone {
+            tracee.state = State::Gone;
+            self.processes[tracee.process.index()].threads -= 1;
+            self.alive.retain(|other| *other != id);
+        }
     }
 
     /// Tells what changed in a process's memory, in the stream of the thread
@@ -358,63 +384,11 @@ impl<'a, S: Sink> Engine<'a, S> {
         };
         self.out.event(id, &Event::Map(map))
     }
+}
 
-    /// Lets go of, or ends, whoever still lives.
-    pub(crate) fn end_early(&mut self) -> Done<S> {
-        if self.alive.is_empty() {
-            return Ok(());
-        }
-        for id in self.alive.clone() {
-            let tid = self.tracees[id.index()].tid;
-            // Failing means that it is about to end anyway.
-            let _ = match self.config.on_stop {
-                OnStop::Kill => sys::kill(self.pid_of(id), libc::SIGKILL),
-                OnStop::Detach => sys::interrupt(tid),
-            };
-        }
-        while !self.alive.is_empty() {
-            match self.config.on_stop {
-                OnStop::Kill => self.poll()?,
-                OnStop::Detach => self.detach_stopped()?,
-            }
-            thread::sleep(Duration::from_micros(100));
-        }
-        Ok(())
-    }
-
-    fn pid_of(&self, id: ThreadId) -> Tid {
-        self.processes[self.tracees[id.index()].process.index()].pid
-    }
-
-    /// Detaches all that are stopped; the others were asked to stop.
-    fn detach_stopped(&mut self) -> Done<S> {
-        for id in self.alive.clone() {
-            let stop = match self.tracees[id.index()].state {
-                State::Ready => None,
-                _ => match self.ask(id, Patience::Ask)? {
-                    Some(Stop::Exited(code)) => {
-                        self.bury(id, EndStatus::Exited(code))?;
-                        continue;
-                    }
-                    Some(Stop::Killed(signal)) => {
-                        self.bury(id, EndStatus::Killed(signal))?;
-                        continue;
-                    }
-                    None => continue,
-                    stop => stop,
-                },
-            };
-            if let Some(Stop::Cloned(_)) = stop {
-                self.adopt(id)?;
-            }
-            let tracee = &mut self.tracees[id.index()];
-            let signal = match stop {
-                Some(Stop::Signal(number)) => number,
-                _ => tracee.signal.take().map_or(0, |signal| signal.number),
-            };
-            let _ = sys::resume(tracee.tid, Resume::Detach, signal);
-            self.bury(id, EndStatus::Unknown)?;
-        }
-        Ok(())
-    }
+/// Whether a thread has ended but is not reaped.
+fn is_zombie(tid: Tid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{0}/task/{0}/stat", tid.0)).unwrap_or_default();
+    // The state follows the name, which is in parentheses and may hold others.
+    stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with(['Z', 'X']))
 }

@@ -125,8 +125,7 @@ impl<S: Sink> Engine<'_, S> {
         if survivor != id {
             // The first thread is no more; only its number lives on.
             self.tell_end(id, EndStatus::Exited(0))?;
-            self.tracees[id.index()].state = State::Gone;
-            self.alive.retain(|other| *other != id);
+            self.forget(id);
             self.tracees[survivor.index()].tid = tid;
         }
         let tracee = &mut self.tracees[survivor.index()];

@@ -40,6 +40,7 @@ mod collector;
 mod config;
 mod disposition;
 mod emit;
+mod ending;
 mod engine;
 mod error;
 mod events;

@@ -4,7 +4,7 @@
 use ichnos_base::{
     Code, DriveError, Event, GapReason, GuestVa, InsnKind, Record, SignalInfo, Sink, ThreadId,
 };
-use ichnos_isa_x86::{Inst, accesses};
+use ichnos_isa_x86::{Gpr, Inst, Regs, accesses};
 
 use crate::code::{Cached, Class, Seen};
 use crate::disposition;
@@ -52,6 +52,7 @@ impl<S: Sink> Engine<'_, S> {
         match cached.class {
             Class::Syscall => self.enter_call(id),
             Class::Rep => self.step_rep(id, &inst),
+            Class::Shadow => self.pass_shadow(id, &inst),
             class => self.step_one(id, &inst, class),
         }
     }
@@ -200,6 +201,35 @@ impl<S: Sink> Engine<'_, S> {
         if inst.kind().transfers() {
             self.out.branch(outcome(inst, &before, after.rip));
         }
+        Ok(Turn::Go)
+    }
+
+    /// Executes a load of `ss` in the processor's place, if it loads what is there
+    /// already, as every load that a 64-bit program can sensibly make does.
+    #[cold]
+    fn pass_shadow(&mut self, id: ThreadId, inst: &Inst) -> Result<Turn, Fail<S>> {
+        self.evaluate(id, inst)?;
+        let tracee = &mut self.tracees[id.index()];
+        let live = Live::new(tracee.tid, &tracee.regs, &self.host);
+        let selector = match self.scratch.records.first() {
+            Some(Record::Load { addr, .. }) => sys::peek(tracee.tid, addr.0),
+            _ => Gpr::of(inst.raw().op1_register()).map(|source| live.gpr(source)),
+        };
+        if selector.map(|s| s & 0xffff) != Some(tracee.regs.ss) || tracee.signal.is_some() {
+            let turn = self.step_one(id, inst, Class::Shadow)?;
+            if self.tracees[id.index()].regs.rip != inst.next_pc().0 {
+                let gap = Event::Gap { reason: GapReason::Untraced, insns: None, skipped: None };
+                self.out.event(id, &gap)?;
+            }
+            return Ok(turn);
+        }
+        tracee.regs.rip = inst.next_pc().0;
+        let (tid, regs) = (tracee.tid, tracee.regs);
+        if !self.attempt(tid, "writing registers", sys::set_regs(tid, &regs))? {
+            return Ok(Turn::Away);
+        }
+        self.out.insn(id, Record::insn(inst.pc(), inst.length(), inst.kind()))?;
+        self.out.accesses(&self.scratch.records, &self.scratch.values)?;
         Ok(Turn::Go)
     }
 

@@ -108,6 +108,8 @@ impl Tracee {
 pub(crate) struct Process {
     pub(crate) id: ProcessId,
     pub(crate) pid: Tid,
+    /// How many of its threads are not yet reaped.
+    pub(crate) threads: u32,
     pub(crate) maps: Vec<Vma>,
     pub(crate) code: CodeCache,
     pub(crate) disposition: Disposition,
@@ -118,6 +120,7 @@ impl Process {
         Self {
             id,
             pid,
+            threads: 0,
             maps: Vec::new(),
             code: CodeCache::new(),
             disposition: Disposition::default(),

@@ -55,6 +55,10 @@ int main(void) {
         : "=&r"(start), "=&r"(end)::"memory", "cc");
     printf("own steps: %d traps, code %d, first at +%ld, last at %ld\n", traps, codes[0],
            places[0] - start, places[traps - 1] - end);
+    unsigned short ss;
+    unsigned long counted = 0;
+    __asm__ volatile("mov %%ss,%0\n mov %0,%%ss\n inc %1\n mov %0,%%ss\n inc %1" : "=&r"(ss), "+r"(counted));
+    printf("stack segment: counted %lu\n", counted);
     sigset_t all, old;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &old);
