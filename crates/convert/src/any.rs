@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ichnos_base::{About, Batch, Code, DriveError, Event, Sink, Source, ThreadId};
 
-use crate::input::{Stream, decompress, open_stream};
+use crate::input::{Stream, decompress, open_stream, read_full};
 use crate::output::{Compression, Output};
 use crate::{
     BbvSink, ChampSimSink, ChampSimSource, DinSink, DinSource, Direction, DrMemtraceSink,
@@ -44,6 +44,28 @@ pub enum AnySink {
     Gem5(Gem5Sink),
     /// Basic-block vectors.
     Bbv(Box<BbvSink>),
+}
+
+/// The format of a file or folder: what its name tells, or else its contents.
+/// `None` if neither tells anything.
+pub fn detect(path: &Path) -> Result<Option<Format>> {
+    if let Some(format) = Format::from_path(path) {
+        return Ok(Some(format));
+    }
+    if path.is_dir() {
+        let inside = |name: &Path| {
+            matches!(Format::from_path(name), Some(Format::DrMemtrace))
+                || name.to_str().is_some_and(|n| n.ends_with(".trace.gz"))
+        };
+        let folders = [path.join("trace"), path.to_owned()];
+        let mut entries = folders.iter().filter_map(|f| std::fs::read_dir(f).ok()).flatten();
+        let found = entries.any(|e| e.is_ok_and(|e| inside(&e.path())));
+        return Ok(found.then_some(Format::DrMemtrace));
+    }
+    let mut head = vec![0; 4096];
+    let n = read_full(&mut open_stream(path)?, &mut head)
+        .map_err(|source| Error::Open { path: path.to_owned(), source })?;
+    Ok(Format::from_contents(head.get(..n).unwrap_or_default()))
 }
 
 /// Opens a trace in a foreign format: a file, or for drmemtrace also a folder.

@@ -50,7 +50,7 @@ mod output;
 mod text_write;
 mod wire;
 
-pub use any::{AnySink, AnySource, create_sink, open_source, reader_source, writer_sink};
+pub use any::{AnySink, AnySource, create_sink, detect, open_source, reader_source, writer_sink};
 pub use bbv::BbvSink;
 pub use champsim_read::ChampSimSource;
 pub use champsim_record::{

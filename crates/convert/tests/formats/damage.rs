@@ -151,3 +151,24 @@ fn places_that_cannot_be_written_are_named() {
         assert!(error.to_string().contains("No space left"), "{error}");
     }
 }
+
+#[test]
+fn formats_are_detected() {
+    let tape = sample();
+    for (format, name, telling) in [
+        (Format::Din, "detect.a", true),
+        (Format::Lackey, "detect.b", true),
+        (Format::Lackey, "detect.c.xz", true),
+        (Format::Gem5, "detect.d.zst", true),
+        (Format::ChampSim, "detect.e", false),
+        (Format::ChampSim, "detect.champsim.gz", true),
+        (Format::DrMemtrace, "detect.zip", true),
+        (Format::DrMemtrace, "detect.dir", true),
+    ] {
+        let path = scratch(name);
+        write_file(format, &tape, &path, &WriteOptions::default());
+        let found = ichnos_convert::detect(&path).expect("readable");
+        assert_eq!(found, telling.then_some(format), "{name}");
+    }
+    assert!(ichnos_convert::detect(&scratch("detect.missing")).is_err());
+}
