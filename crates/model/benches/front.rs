@@ -19,7 +19,10 @@ fn main() {
                 let config = BranchConfig { direction, ..BranchConfig::default() };
                 let seconds =
                     stream::measure(&records, || BranchModel::new(&config).expect("right"));
-                println!("  {predictor:12} {:8.1} M branches/s", branches / seconds / 1e6);
+                println!(
+                    "  {predictor:20} {:8.1} M records/s",
+                    records.len() as f64 / seconds / 1e6
+                );
             }
         }
         for machine in Machine::all() {

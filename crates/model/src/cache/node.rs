@@ -116,17 +116,18 @@ impl Node {
         (addr & self.line_mask) + size as u64 > self.line_mask + 1
     }
 
-    /// Deals with the common case of a hit in a plain LRU cache, access counted
-    /// and all; otherwise does nothing and says no.
+    /// Deals with the common case of a hit in a plain cache, access counted and
+    /// all; otherwise does nothing and says no.
     #[inline]
     pub(crate) fn quick_hit(&mut self, line: u64, kind: Kind) -> bool {
-        let AnyArray::Lru(array) = &mut self.array else { return false };
         if !self.plain {
             return false;
         }
         let back = self.write == WritePolicy::Back;
         let dirties = if kind as u8 == Kind::Store as u8 && back { DIRTY } else { 0 };
-        let Some(flags) = array.touch(line, dirties, PREFETCHED) else { return false };
+        let Found::Hit { flags, .. } = self.array.access(line, dirties, PREFETCHED) else {
+            return false;
+        };
         self.stats.accesses[kind] += 1;
         self.stats.prefetches_used += u64::from(flags & PREFETCHED != 0);
         let store_settles = !back || (flags | dirties) & DIRTY != 0;

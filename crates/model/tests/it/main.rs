@@ -12,4 +12,5 @@ mod published;
 mod replacement;
 mod robust;
 mod sweep;
+mod tage;
 mod tlb;
