@@ -15,6 +15,13 @@ pub enum Error {
         /// Where the one before it ends.
         end: GuestVa,
     },
+    /// A conditional branch leads to the next instruction either way, so that
+    /// nothing tells whether it was taken.
+    #[error("the conditional branch at {pc} targets the instruction after it")]
+    Ambiguous {
+        /// The branch.
+        pc: GuestVa,
+    },
     /// An address needs a register that no save point can store.
     #[error("an address at {pc} needs register {register}, which cannot be stored")]
     Untakeable {

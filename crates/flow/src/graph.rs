@@ -15,7 +15,7 @@ use std::ops::Range;
 use ichnos_base::GuestVa;
 
 use crate::Error;
-use crate::insn::{Control, Region};
+use crate::insn::{Control, Insn, Region};
 use crate::options::Piece;
 
 /// The most instructions of a piece; keeps a block's steps below the format's
@@ -42,6 +42,10 @@ impl Graph {
             if pc < end {
                 return Err(Error::Order { pc, end });
             }
+        }
+        let to_next = |insn: &&Insn| insn.control == Control::Cond(insn.end());
+        if let Some(insn) = region.insns.iter().find(to_next) {
+            return Err(Error::Ambiguous { pc: insn.pc });
         }
         let mut reachable: HashSet<GuestVa> = region.entries.iter().copied().collect();
         let mut targets = HashSet::new();

@@ -19,13 +19,12 @@
 //!   branches and fall-throughs is in [`Region::entries`] or follows a call.
 //! - Shadow registers survive what interrupts a thread (a signal handler) by being
 //!   snapshotted around it.
-//! - A conditional branch does not target its own fall-through: replay could not
-//!   tell whether it was taken.
 //!
 //! The crate depends on `ichnos-trace` for the step types alone.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
+mod cycle;
 mod emit;
 mod error;
 mod graph;

@@ -3,8 +3,8 @@
 //! It is the meet over all ways into the piece, found by starting from everything and
 //! taking away until nothing changes (*fixed point*). Two things start the search
 //! anew: a piece that would have to store after its first exit is cut, and a
-//! register that a loop's head stores although the loop's own turn leaves it
-//! known is wished for before the loop (*hoisting*). Each round cuts or wishes
+//! register that a piece stores although some way to it leaves it known is wished
+//! for on the other ways (*hoisting*: mostly out of loops). Each round cuts or wishes
 //! something that no round before it did, so the search ends; the number of
 //! rounds is bounded besides, and without further wishes the plan is merely
 //! dearer.
@@ -21,7 +21,7 @@ use crate::known::Known;
 use crate::options::{Across, Options};
 use crate::place::{Candidate, Hoist, Late, Points, place};
 use crate::summary::Summary;
-use crate::{Error, Set};
+use crate::{Error, Set, cycle};
 
 /// How often wishes are made; loops are rarely nested deeper.
 const MAX_WISHES: usize = 8;
@@ -183,26 +183,39 @@ impl<'a> Round<'a> {
             .collect()
     }
 
-    /// Adds wishes for what loops store in every turn; says whether there are new
-    /// ones.
+    /// Adds wishes for what is stored although one of the ways that lead there
+    /// leaves it known; says whether there are new ones.
+    ///
+    /// It pays if that way is a loop's own turn, or if those that do not know the
+    /// register lead nowhere else, so that nothing is stored in vain.
     fn wish(&self, placed: &[Placed], wishes: &mut Wishes<'_>) -> bool {
         let across = across(self.region, self.options);
-        let mut new = false;
+        let loops = cycle::components(&self.out);
+        let mut knows = vec![(Set::EMPTY, Set::EMPTY, Set::ALL); self.pieces.len()];
         for (from, ways) in self.out.iter().enumerate() {
-            // A way back: the end of a loop's turn.
-            for (head, known) in ways.iter().filter(|(head, _)| *head <= from) {
-                let (insns, points, _) = &placed[*head];
-                let block = self.pieces[*head].start;
-                if self.graph.open[block] {
-                    continue;
+            for (to, known) in ways {
+                let (by_turn, by_any, by_idle) = &mut knows[*to];
+                if loops[from] == loops[*to] {
+                    *by_turn = by_turn.or(known.full);
                 }
-                let stored = points.get(&insns.start).copied().unwrap_or_default();
-                let wish = stored.and(known.full).and(across).without(wishes.by_block[block]);
-                if !wish.is_empty() {
-                    wishes.by_block[block] = wishes.by_block[block].or(wish);
-                    new = true;
+                *by_any = by_any.or(known.full);
+                if ways.len() > 1 {
+                    *by_idle = by_idle.and(known.full);
                 }
             }
+        }
+        let mut new = false;
+        for (piece, (by_turn, by_any, by_idle)) in knows.into_iter().enumerate() {
+            let block = self.pieces[piece].start;
+            if self.graph.open[block] {
+                continue;
+            }
+            let (insns, points, _) = &placed[piece];
+            let stored = points.get(&insns.start).copied().unwrap_or_default();
+            let pays = by_turn.or(by_any.and(by_idle));
+            let wish = stored.and(pays).and(across).without(wishes.by_block[block]);
+            new |= !wish.is_empty();
+            wishes.by_block[block] = wishes.by_block[block].or(wish);
         }
         new
     }

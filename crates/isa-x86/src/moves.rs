@@ -67,6 +67,7 @@ impl Moves {
     pub(crate) fn of(raw: &Instruction) -> Self {
         let mut moves = Self::default();
         stack(raw, &mut moves);
+        extend(raw.mnemonic(), &mut moves);
         if let Some(result) = Result::of(raw) {
             result.compute(raw, &mut moves);
         }
@@ -101,6 +102,26 @@ fn stack(raw: &Instruction, moves: &mut Moves) {
             if by != 0 {
                 moves.push(Gpr::Rsp, sum(Gpr::Rsp, by));
             }
+        }
+        _ => {}
+    }
+}
+
+/// Sign extensions that name no operand.
+fn extend(mnemonic: Mnemonic, moves: &mut Moves) {
+    use Gpr::{Rax, Rdx};
+    match mnemonic {
+        Mnemonic::Cdqe => moves.push(Rax, Value::Low32Signed(Rax)),
+        Mnemonic::Cwde => {
+            moves.push(Rax, Value::ShiftLeft(Rax, 48));
+            moves.push(Rax, Value::ShiftRightSigned(Rax, 48));
+            moves.push(Rax, Value::Low32(Rax));
+        }
+        Mnemonic::Cqo => moves.push(Rdx, Value::ShiftRightSigned(Rax, 63)),
+        Mnemonic::Cdq => {
+            moves.push(Rdx, Value::Low32Signed(Rax));
+            moves.push(Rdx, Value::ShiftRightSigned(Rdx, 63));
+            moves.push(Rdx, Value::Low32(Rdx));
         }
         _ => {}
     }

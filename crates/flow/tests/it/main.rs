@@ -7,3 +7,4 @@ mod random;
 mod real;
 mod replayer;
 mod shapes;
+mod stepped;

@@ -43,7 +43,8 @@ fn functions(file: &str, most: usize) -> Vec<Region> {
     regions
 }
 
-fn instruction(line: &str) -> Option<Inst> {
+/// The instruction on a line of objdump's.
+pub fn instruction(line: &str) -> Option<Inst> {
     let (address, rest) = line.trim_start().split_once(":\t")?;
     let pc = GuestVa(u64::from_str_radix(address, 16).ok()?);
     let (hex, _) = rest.split_once('\t')?;

@@ -8,7 +8,7 @@ use ichnos_trace::{Address, ExitKind, Register, Step, Sum, Value, Width};
 
 use crate::program::{Did, Word};
 
-struct Shadow([Option<u64>; 41]);
+struct Shadow([Option<u64>; 42]);
 
 impl Shadow {
     fn get(&self, register: Register) -> u64 {
@@ -47,7 +47,15 @@ impl Shadow {
 /// What was done. The last piece may have been cut short: of it, only as much is
 /// right as was executed.
 pub fn replay(plan: &Plan, words: &[Word]) -> Vec<Did> {
-    let mut shadow = Shadow([None; 41]);
+    replay_from(plan, words, &[])
+}
+
+/// The same, with some registers known from the start.
+pub fn replay_from(plan: &Plan, words: &[Word], known: &[(Register, u64)]) -> Vec<Did> {
+    let mut shadow = Shadow([None; 42]);
+    for (register, value) in known {
+        shadow.0[usize::from(register.0)] = Some(*value);
+    }
     let mut dids: Vec<Did> = Vec::new();
     let mut rest = words;
     while let Some((Word::Piece(number), later)) = rest.split_first() {

@@ -137,6 +137,32 @@ fn superblocks_store_early() {
 }
 
 #[test]
+fn what_cannot_be_planned_is_told() {
+    let to_next = region(&[0x75, 0x00, 0xc3], Set::EMPTY);
+    let error = plan(&to_next, &Level::Flow.into(), Slot(0)).expect_err("a branch to the next");
+    assert_eq!(
+        error.to_string(),
+        "the conditional branch at 0x1000 targets the instruction after it"
+    );
+    let mut twice = region(&[0x90, 0xc3], Set::EMPTY);
+    twice.insns.swap(0, 1);
+    let error = plan(&twice, &Level::None.into(), Slot(0)).expect_err("out of order");
+    assert!(error.to_string().contains("starts before"), "{error}");
+    let mut alien = region(&[0x8b, 0x07, 0xc3], Set::EMPTY);
+    alien.takeable = RSP;
+    let error = plan(&alien, &Level::Flow.into(), Slot(0)).expect_err("rdi cannot be stored");
+    assert!(error.to_string().contains("register 7, which cannot be stored"), "{error}");
+}
+
+#[test]
+fn nothing_is_planned_as_nothing() {
+    for level in Level::ALL {
+        let planned = plan(&Region::default(), &level.into(), Slot(7)).expect("it can be planned");
+        assert_eq!((planned.pieces.len(), planned.next_slot), (0, Slot(7)));
+    }
+}
+
+#[test]
 fn levels_have_names() {
     for level in Level::ALL {
         assert_eq!(Level::from_name(level.name()), Some(level));
