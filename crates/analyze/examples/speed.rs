@@ -7,6 +7,7 @@
 use std::time::Instant;
 
 use ichnos_analyze::check::{Checker, Config};
+use ichnos_analyze::diff::{Budget, Distance, distance};
 use ichnos_analyze::inventory::Inventory;
 use ichnos_analyze::profile::{PlainCounts, Profile};
 use ichnos_base::*;
@@ -20,6 +21,40 @@ fn main() {
     measure("inventory", &records, Inventory::new());
     measure("profile", &records, Profile::new(PlainCounts));
     measure("null", &records, Null);
+    compare();
+}
+
+/// Similarity of sequences with the repetitions of loops.
+fn compare() {
+    let mut dice = 1u64;
+    let mut roll = |n: u64| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((dice >> 33) % n) as u32
+    };
+    let mut a = Vec::new();
+    while a.len() < 10_000_000 {
+        let (start, turn) = (roll(20_000), 1 + roll(30));
+        for _ in 0..roll(10) {
+            a.extend(start..start + turn);
+        }
+    }
+    for changes in [1_000, 100_000, 1_000_000] {
+        let mut b = a.clone();
+        for _ in 0..changes {
+            let at = roll(b.len() as u64) as usize;
+            b[at] = roll(20_000);
+        }
+        let started = Instant::now();
+        let found = distance(&a, &b, &Budget::default());
+        let (low, high) = (found.low, found.high);
+        let seconds = started.elapsed().as_secs_f64();
+        println!("10 M tokens, {changes} changed: {low} to {high} edits in {seconds:.2} s");
+    }
+    let other: Vec<u32> = a.iter().map(|_| roll(20_000)).collect();
+    let started = Instant::now();
+    let Distance { low, high } = distance(&a, &other, &Budget::default());
+    let seconds = started.elapsed().as_secs_f64();
+    println!("10 M tokens in random order: {low} to {high} edits in {seconds:.2} s");
 }
 
 fn measure<S: Sink>(name: &str, records: &[Record], mut sink: S) -> S

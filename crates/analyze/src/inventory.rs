@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use ichnos_base::{
-    About, Batch, EndStatus, Event, FileOff, GuestVa, InsnKind, Isa, Map, MapKind, ProcessId,
-    Record, Sink, ThreadId, ThreadStart, Totals,
+    About, Batch, EndStatus, Event, GuestVa, InsnKind, Isa, Map, MapKind, ProcessId, Record, Sink,
+    ThreadId, ThreadStart, Totals,
 };
 
 use crate::footprint::{Footprint, Touched};
@@ -19,6 +19,13 @@ use crate::pcs::Pcs;
 
 /// How many mapped images are listed.
 pub const MOST_IMAGES: usize = 10_000;
+
+/// How many images back another part of one is looked for: programs change the
+/// protection of what they mapped last.
+const NEIGHBOURS: usize = 64;
+
+/// Holes between the parts of one image are smaller than this.
+const FAR: u64 = 16 << 20;
 
 /// How many kinds of instruction are told apart; the last stands for all that
 /// this version does not know.
@@ -80,19 +87,15 @@ pub struct Thread {
     pub clock: Option<(u64, u64)>,
 }
 
-/// Part of a file in memory that may be executed, or that is an image.
+/// A program or library in memory, from its first mapped byte to its last.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Image {
     /// In which address space.
     pub process: ProcessId,
     /// First address.
     pub start: GuestVa,
-    /// Bytes.
+    /// Bytes, holes between its parts included.
     pub len: u64,
-    /// Where in the file it begins.
-    pub offset: FileOff,
-    /// Run-time addresses minus the file's own.
-    pub bias: u64,
     /// The file.
     pub path: String,
     /// The build-id, if it has one.
@@ -108,9 +111,9 @@ pub struct Stock {
     pub threads: BTreeMap<ThreadId, Thread>,
     /// All threads together; its start, end and clock are those of the whole.
     pub total: Thread,
-    /// Executable mappings of images, in order of appearance.
+    /// Programs and libraries, in order of appearance.
     pub images: Vec<Image>,
-    /// Image mappings beyond what is listed.
+    /// Mappings of further images.
     pub images_left_out: u64,
     /// How often each system call was made.
     pub syscalls: BTreeMap<u64, u64>,
@@ -184,6 +187,11 @@ impl Inventory {
         if map.kind != MapKind::IMAGE && map.kind != MapKind::VDSO {
             return;
         }
+        let last = self.images.iter_mut().rev().take(NEIGHBOURS);
+        let mut same = last.filter(|i| i.process == process && i.path == map.path);
+        if same.any(|image| image.take_in(map)) {
+            return;
+        }
         if self.images.len() >= MOST_IMAGES {
             self.images_left_out += 1;
             return;
@@ -192,11 +200,26 @@ impl Inventory {
             process,
             start: map.start,
             len: map.len,
-            offset: map.offset,
-            bias: map.bias,
             path: map.path.into(),
             build_id: map.build_id.into(),
         });
+    }
+}
+
+impl Image {
+    /// Grows to hold another part of the same image. A part that lies far away
+    /// belongs to another copy of it.
+    fn take_in(&mut self, map: &Map<'_>) -> bool {
+        let start = self.start.min(map.start);
+        let end = |start: GuestVa, len: u64| start.0.saturating_add(len);
+        let len = end(self.start, self.len).max(end(map.start, map.len)) - start.0;
+        if self.build_id != map.build_id
+            || len > self.len.saturating_add(map.len).saturating_add(FAR)
+        {
+            return false;
+        }
+        (self.start, self.len) = (start, len);
+        true
     }
 }
 

@@ -2,7 +2,7 @@
 //! places where an alignment surely should pass.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::hash::{FastMap, mix};
+use crate::hash::mix;
 
 /// An equal stretch: `len` tokens from `a` in the one and from `b` in the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -10,15 +10,6 @@ pub(crate) struct Anchor {
     pub a: usize,
     pub b: usize,
     pub len: usize,
-}
-
-/// Where and how often a stretch was seen. Beyond one, how often is the same.
-#[derive(Clone, Copy, Default)]
-struct Seen {
-    in_a: u8,
-    in_b: u8,
-    a: u32,
-    b: u32,
 }
 
 /// Hashes of all stretches of `len` tokens, in order.
@@ -39,24 +30,36 @@ pub(crate) fn windows(tokens: &[u32], len: usize) -> impl Iterator<Item = u64> +
 
 /// Anchors of at least `len` tokens, in order and without overlap.
 pub(crate) fn anchors(a: &[u32], b: &[u32], len: usize) -> Vec<Anchor> {
-    let mut seen = FastMap::<u64, Seen>::default();
-    for (at, hash) in windows(a, len).enumerate() {
-        let entry = seen.entry(hash).or_default();
-        entry.in_a = entry.in_a.saturating_add(1);
-        entry.a = at as u32;
-    }
-    for (at, hash) in windows(b, len).enumerate() {
-        if let Some(entry) = seen.get_mut(&hash) {
-            entry.in_b = entry.in_b.saturating_add(1);
-            entry.b = at as u32;
+    let bits = usize::BITS - a.len().max(b.len()).leading_zeros();
+    let (keys_a, keys_b) = (sorted_keys(a, len, bits), sorted_keys(b, len, bits));
+    let place = |key: u64| (key & ((1 << bits) - 1)) as usize;
+    let mut others = unique(&keys_b, bits).peekable();
+    let mut pairs = Vec::new();
+    for key in unique(&keys_a, bits) {
+        while others.next_if(|other| other >> bits < key >> bits).is_some() {}
+        if let Some(&other) = others.peek().filter(|other| *other >> bits == key >> bits) {
+            pairs.push((place(key), place(other)));
         }
     }
-    let unique = seen.into_values().filter(|s| s.in_a == 1 && s.in_b == 1);
-    let mut pairs: Vec<_> = unique.map(|s| (s.a as usize, s.b as usize)).collect();
     // Equal hashes are not yet equal stretches.
     pairs.retain(|&(i, j)| a[i..i + len] == b[j..j + len]);
     pairs.sort_unstable();
     merge(&longest_rising(&pairs), len)
+}
+
+/// All stretches' hashes with their places in the lowest `bits`, sorted: sorting
+/// numbers is several times faster than filling a table larger than the caches.
+fn sorted_keys(tokens: &[u32], len: usize, bits: u32) -> Vec<u64> {
+    let hashes = windows(tokens, len).enumerate();
+    let mut keys: Vec<_> = hashes.map(|(at, hash)| hash >> bits << bits | at as u64).collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// Keys whose hash no other key has. Different stretches with one hash are lost.
+fn unique(keys: &[u64], bits: u32) -> impl Iterator<Item = u64> + '_ {
+    let runs = keys.chunk_by(move |x, y| x >> bits == y >> bits);
+    runs.filter(|run| run.len() == 1).filter_map(|run| run.first().copied())
 }
 
 /// The longest part of the pairs, sorted by the first, that rises in the second.

@@ -23,7 +23,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { exact: 1 << 29, per_token: 256 }
+        Self { exact: 1 << 28, per_token: 64 }
     }
 }
 

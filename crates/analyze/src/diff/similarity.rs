@@ -18,13 +18,12 @@ use super::distance::{Budget, Distance, exact, strip};
 use super::pairing::{Pairing, pair};
 use super::tiles;
 use super::tokens::Sequences;
-use crate::hash::FastMap;
 
 /// Anchors are looked for at these lengths, one after the other.
-const ANCHOR_LENGTHS: [usize; 3] = [64, 16, 4];
+const ANCHOR_LENGTHS: [usize; 2] = [64, 8];
 
 /// Stretches of these lengths are counted for the lower bound.
-const COUNTED_LENGTHS: [usize; 4] = [1, 2, 4, 8];
+const COUNTED_LENGTHS: [usize; 3] = [1, 2, 4];
 
 /// How alike two sequences are, from 0 (nothing in common) to 1 (equal).
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -122,17 +121,18 @@ pub fn distance(a: &[u32], b: &[u32], budget: &Budget) -> Distance {
 fn lower_bound(a: &[u32], b: &[u32], q: usize) -> u64 {
     let longer = a.len().max(b.len());
     let Some(stretches) = (longer + 1).checked_sub(q) else { return 0 };
-    let mut counts = FastMap::<u64, u32>::default();
-    for hash in windows(a, q) {
-        *counts.entry(hash).or_default() += 1;
-    }
+    let sorted = |tokens| {
+        let mut hashes: Vec<_> = windows(tokens, q).collect();
+        hashes.sort_unstable();
+        hashes
+    };
     // Stretches that differ but hash alike only make the bound smaller.
-    let mut shared = 0;
-    for hash in windows(b, q) {
-        if let Some(count) = counts.get_mut(&hash).filter(|count| **count > 0) {
-            *count -= 1;
-            shared += 1;
-        }
+    let (in_a, in_b) = (sorted(a), sorted(b));
+    let (mut i, mut j, mut shared) = (0, 0, 0);
+    while let (Some(x), Some(y)) = (in_a.get(i), in_b.get(j)) {
+        shared += usize::from(x == y);
+        i += usize::from(x <= y);
+        j += usize::from(y <= x);
     }
     ((stretches - shared) as u64).div_ceil(q as u64)
 }

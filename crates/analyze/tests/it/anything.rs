@@ -146,7 +146,8 @@ proptest! {
                 prop_assert_eq!(verdict.total() == 0, verdict.is_clean());
             }
         }
-        tell(&all, Inventory::new()).into_stock(5);
+        let stock = tell(&all, Inventory::new()).into_stock(5);
+        prop_assert!(stock.top.len() <= 5);
         let (costs, _) = tell(&all, Profile::new(PlainCounts)).into_costs();
         costs.gather(&mut |_: Space, _: GuestVa| Place::default());
         for view in [View::Insns, View::CallTargets, View::CallsAndReturns] {
