@@ -59,7 +59,13 @@ fn round_trip(folder: &Folder, program: &str, args: &[&str], values: Values) {
         }
         assert_eq!(a.len(), b.len(), "{program}: thread {thread}");
     }
-    assert_eq!(code(&pushed), code(&told), "{program}: code");
+    // An instruction that only ever faulted has code but no record, and is not in
+    // the file; that all executed code is told, `check` sees to.
+    let (all, told) = (code(&pushed), code(&told));
+    assert!(!told.is_empty());
+    for (place, byte) in told {
+        assert_eq!(all.get(&place), Some(&byte), "{program}: code at {place:x?}");
+    }
 }
 
 fn stream(recording: &Recording, thread: ThreadId) -> Vec<&Item> {
