@@ -12,7 +12,8 @@
 //! are counted against the budget.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-/// How much work may be spent, in units of about a nanosecond.
+/// How much work may be spent, in units of some nanoseconds: the default finds
+/// distances up to about 8000 exactly, in less than a second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
     /// For the exact distance of two whole sequences.
@@ -23,7 +24,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { exact: 1 << 28, per_token: 64 }
+        Self { exact: 1 << 27, per_token: 64 }
     }
 }
 
@@ -50,11 +51,15 @@ impl Distance {
     }
 }
 
-/// How many tokens are equal at the beginning.
+/// How many tokens are equal at the beginning. Most diagonals end at the first
+/// token, so that is looked at alone; long runs go by eights.
+#[inline]
 pub(crate) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
-    const WIDE: usize = 16;
-    let chunks = a.chunks_exact(WIDE).zip(b.chunks_exact(WIDE));
-    let whole = chunks.take_while(|(x, y)| x == y).count() * WIDE;
+    if a.first() != b.first() {
+        return 0;
+    }
+    let (eights_a, eights_b) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
+    let whole = eights_a.iter().zip(eights_b).take_while(|(x, y)| x == y).count() * 8;
     let rest = a[whole..].iter().zip(&b[whole..]);
     whole + rest.take_while(|(x, y)| x == y).count()
 }
