@@ -125,8 +125,7 @@ impl Image {
     /// The difference between run-time addresses and the image's own, if the
     /// part of the file at `offset` was mapped at `start`. Neighbouring segments
     /// can share a page of the file, so a mapping of such a page may belong to
-    /// either: then the answer is `None`. The lowest mapping of an image, which
-    /// has the file's head, always tells.
+    /// either: then the answer is `None`, and [`Image::base_bias`] helps.
     #[must_use]
     pub fn bias(&self, start: GuestVa, offset: FileOff) -> Option<u64> {
         const PAGE: u64 = 4096;
@@ -138,6 +137,15 @@ impl Image {
         });
         let bias = biases.next()?;
         biases.all(|other| other == bias).then_some(bias)
+    }
+
+    /// The difference between run-time addresses and the image's own, if its
+    /// lowest mapping begins at `lowest`. `None` if nothing of it is loadable.
+    #[must_use]
+    pub fn base_bias(&self, lowest: GuestVa) -> Option<u64> {
+        const PAGE: u64 = 4096;
+        let first = self.segments().iter().map(|s| s.start.0).min()?;
+        Some(lowest.0.wrapping_sub(first & !(PAGE - 1)))
     }
 
     /// Its symbols, those of its separate debug file included.

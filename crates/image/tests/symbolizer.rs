@@ -14,6 +14,8 @@ const BIAS: u64 = 0x5555_5555_4000;
 /// The events that a collector would tell about `image` at `BIAS`.
 fn maps<'a>(image: &'a Image, build_id: &'a [u8]) -> Vec<Event<'a>> {
     let page = |a: u64| a & !0xfff;
+    let lowest = image.segments().iter().map(|s| page(s.start.0) + BIAS).min();
+    assert_eq!(lowest.and_then(|at| image.base_bias(GuestVa(at))), Some(BIAS));
     image
         .segments()
         .iter()

@@ -38,6 +38,9 @@ pub struct Effects {
     /// Those of `written` that some executions leave alone altogether: `cmov`,
     /// `cmpxchg`, repeated strings, `bsf` of zero.
     pub conditional: RegSet,
+    /// Those of `replaced` whose upper half becomes zero, because the instruction
+    /// names 32 bits of them as a result.
+    pub zero_extended: RegSet,
     /// Flags.
     pub flags: FlagEffects,
     read_parts: Parts,
@@ -82,6 +85,9 @@ impl Effects {
         effects.named(raw);
         effects.units(raw);
         effects.special(raw);
+        effects.zero_extended = named_registers(raw, Register::is_gpr32)
+            .without(named_registers(raw, Register::is_gpr64))
+            .and(effects.replaced);
         effects
     }
 
@@ -291,6 +297,14 @@ fn whole_parts(register: Register, legacy: bool) -> RegSet {
     }
     // Units made of several registers keep what is not written.
     RegSet::EMPTY
+}
+
+/// The registers that operands of a kind name. `movsxd rbx,ebx` names one register
+/// in two widths.
+fn named_registers(raw: &Instruction, kind: impl Fn(Register) -> bool) -> RegSet {
+    (0..raw.op_count())
+        .filter(|op| raw.op_kind(*op) == OpKind::Register && kind(raw.op_register(*op)))
+        .fold(RegSet::EMPTY, |set, op| set.or(members(raw.op_register(op))))
 }
 
 /// What `fxsave` saves.

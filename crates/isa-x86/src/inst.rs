@@ -7,7 +7,7 @@ use iced_x86::{
 };
 use ichnos_base::{GuestVa, InsnKind};
 
-use crate::{Effects, Error, Flow, MemOperand, control, operands};
+use crate::{Effects, Error, Flow, MemOperand, Moves, control, operands};
 
 /// The longest instruction there is, in bytes.
 pub const MAX_LEN: usize = 15;
@@ -115,6 +115,12 @@ impl Inst {
     #[must_use]
     pub fn effects(&self) -> Effects {
         Effects::of(&self.raw)
+    }
+
+    /// How the general registers that it writes follow from those before it.
+    #[must_use]
+    pub fn moves(&self) -> Moves {
+        Moves::of(&self.raw)
     }
 
     /// What iced knows about it.

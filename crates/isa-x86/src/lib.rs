@@ -61,6 +61,7 @@ mod idiom;
 mod inst;
 mod machine;
 mod memory;
+mod moves;
 mod operands;
 mod reg;
 mod state;
@@ -77,4 +78,5 @@ pub use memory::{
     AddrExpr, AddrWidth, Index, LaneMask, Lanes, Masked, MemOperand, Rep, Role, Segment, Shape,
     StateOp,
 };
+pub use moves::{Moves, Value};
 pub use reg::{Gpr, Reg, RegSet};

@@ -3,6 +3,7 @@
 
 use std::env;
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Where a program is, if it is installed.
@@ -37,8 +38,14 @@ pub fn have_cpu(test: &str, features: &[&str]) -> bool {
     missing.is_empty()
 }
 
-/// Says that a test is skipped.
+/// Says that a test is skipped: on stderr, and in the file that `ICHNOS_SKIPS`
+/// names, because the test runner hides what a passing test prints.
 #[allow(clippy::print_stderr, reason = "whoever runs the tests must see what was not tested")]
 pub fn skip(test: &str, reason: &str) {
     eprintln!("skipped: {test}: {reason}");
+    if let Some(path) = env::var_os("ICHNOS_SKIPS") {
+        let file = fs::OpenOptions::new().append(true).create(true).open(path);
+        let written = file.and_then(|mut f| writeln!(f, "{test}: {reason}"));
+        assert!(written.is_ok(), "the list of skipped tests cannot be written: {written:?}");
+    }
 }

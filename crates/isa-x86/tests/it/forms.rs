@@ -56,7 +56,7 @@ pub fn all() -> Vec<Inst> {
                 Extra::Broadcast,
                 Extra::MaskedBroadcast,
             ] {
-                for immediate in [0x05, 0x00, 0x01] {
+                for immediate in [0x05, 0x00, 0x01, 0xffff_ffff_ffff_fff0] {
                     let Some(raw) = build(code, place, extra, immediate) else { continue };
                     if let Some(inst) = encode(&raw)
                         && out.last() != Some(&inst)

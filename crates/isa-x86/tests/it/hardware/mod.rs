@@ -17,6 +17,7 @@
 
 mod address;
 mod extents;
+mod moves;
 mod registers;
 mod state;
 

@@ -190,6 +190,9 @@ fn unchanged(effects: &Effects, before: &Machine, after: &Machine, faults: &mut 
         if change != 0 {
             faults.push(format!("{} changed by {change:#x}", reg.name()));
         }
+        if effects.zero_extended.has(Reg::gpr(reg)) && after.gpr[i] >> 32 != 0 {
+            faults.push(format!("{} has an upper half", reg.name()));
+        }
         if effects.written_bits(reg) != 0 && !effects.written.has(Reg::gpr(reg)) {
             faults.push(format!("{} has written bits but is not written", reg.name()));
         }

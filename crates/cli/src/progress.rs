@@ -1,0 +1,108 @@
+//! A bar for long work, on a terminal only, and only when it really is long.
+//!
+//! `Progress` is a sink that passes everything on and counts instructions; the
+//! clock is looked at once a batch, never per record.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use ichnos_base::{About, Batch, Code, Event, Sink, ThreadId};
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Work shorter than this shows no bar.
+const PATIENCE: Duration = Duration::from_millis(700);
+/// How often the bar is redrawn.
+const REDRAW: Duration = Duration::from_millis(100);
+
+/// A sink that shows how far the sink behind it has come.
+pub struct Progress<S> {
+    inner: S,
+    meter: Option<Meter>,
+}
+
+struct Meter {
+    bar: Option<ProgressBar>,
+    total: Option<u64>,
+    started: Instant,
+    drawn: Instant,
+    insns: u64,
+    verb: &'static str,
+}
+
+impl<S> Progress<S> {
+    /// Wraps `inner`. `total` is the number of instructions to come, if known;
+    /// `verb` says what is being done to them.
+    pub fn new(inner: S, total: Option<u64>, verb: &'static str) -> Self {
+        let now = Instant::now();
+        let meter = Meter { bar: None, total, started: now, drawn: now, insns: 0, verb };
+        Self { inner, meter: std::io::stderr().is_terminal().then_some(meter) }
+    }
+
+    /// The sink behind.
+    pub fn into_inner(mut self) -> S {
+        if let Some(bar) = self.meter.take().and_then(|m| m.bar) {
+            bar.finish_and_clear();
+        }
+        self.inner
+    }
+}
+
+impl Meter {
+    fn advance(&mut self, batch: &Batch<'_>) {
+        let now = Instant::now();
+        let insns =
+            batch.records.iter().filter(|r| matches!(r, ichnos_base::Record::Insn { .. })).count();
+        self.insns += insns as u64;
+        if now - self.started < PATIENCE || now - self.drawn < REDRAW {
+            return;
+        }
+        self.drawn = now;
+        let (total, verb) = (self.total, self.verb);
+        let bar = self.bar.get_or_insert_with(|| new_bar(total, verb));
+        bar.set_position(self.insns);
+    }
+}
+
+fn new_bar(total: Option<u64>, verb: &'static str) -> ProgressBar {
+    let (bar, template) = match total {
+        Some(total) => (
+            ProgressBar::new(total),
+            "{msg} {wide_bar} {human_pos}/{human_len} instructions, {eta} left",
+        ),
+        None => (
+            ProgressBar::new_spinner(),
+            "{spinner} {msg} {human_pos} instructions, {per_sec} ({elapsed})",
+        ),
+    };
+    let style =
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner());
+    bar.with_style(style).with_message(verb)
+}
+
+impl<S: Sink> Sink for Progress<S> {
+    type Error = S::Error;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, S::Error> {
+        if let Some(meter) = &mut self.meter {
+            meter.advance(batch);
+        }
+        self.inner.records(batch)
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, S::Error> {
+        self.inner.event(thread, event)
+    }
+
+    fn code(&mut self, thread: ThreadId, code: &Code<'_>) -> Result<bool, S::Error> {
+        self.inner.code(thread, code)
+    }
+
+    fn begin(&mut self, about: &About<'_>) -> Result<bool, S::Error> {
+        self.inner.begin(about)
+    }
+
+    fn finish(&mut self) -> Result<(), S::Error> {
+        self.inner.finish()
+    }
+}

@@ -1,0 +1,39 @@
+//! Measurements, as tables. Each prints what it measured and beside what.
+//!
+//! Nothing here is asserted: these machines are shared and noisy, so figures
+//! are minima of several runs, and ratios are of things run side by side.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod size;
+mod step;
+
+use anyhow::{Result, bail};
+
+use crate::{packages, run};
+
+const LIST: &str = "\
+  sink     records a second through a sink that does nothing
+  size     bits an instruction of stored traces of bzip2, sqlite3 and lua (takes minutes)
+  speed    reading and writing those traces, million instructions a second
+  step     single steps a second
+  model    references a second through caches, sweeps, reuse distances
+  convert  lines a second of the text formats
+";
+
+/// Runs the measurement that the arguments name.
+pub fn dispatch(args: &[String]) -> Result<()> {
+    let Some(name) = args.first() else {
+        print!("{LIST}");
+        return Ok(());
+    };
+    packages::setup()?;
+    match name.as_str() {
+        "sink" => run::cargo(&["bench", "-q", "-p", "ichnos-base"]),
+        "size" => size::print(),
+        "speed" => size::speed(),
+        "step" => step::print(),
+        "model" => run::cargo(&["bench", "-q", "-p", "ichnos-model"]),
+        "convert" => run::cargo(&["bench", "-q", "-p", "ichnos-convert"]),
+        other => bail!("there is no measurement `{other}`; `cargo xtask bench` lists them"),
+    }
+}

@@ -1,0 +1,95 @@
+//! Every test, with one closing line.
+//!
+//! Tests that cannot run here (a judge's program is missing, the processor has
+//! no AVX-512) write a line into the file named by `ICHNOS_SKIPS`; the lines are
+//! printed at the end, so that a skip is never silent.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+
+use crate::run;
+
+#[derive(Default)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+/// Runs `cargo test` over the workspace (or as `args` say) and sums it up.
+pub fn all(args: &[String]) -> Result<()> {
+    let skips = run::root().join("target/skipped-tests.txt");
+    std::fs::create_dir_all(run::root().join("target"))?;
+    std::fs::write(&skips, "").with_context(|| format!("cannot write {}", skips.display()))?;
+
+    let mut command = run::cargo_command();
+    command.args(["test", "--no-fail-fast"]);
+    if args.is_empty() {
+        command.arg("--workspace");
+    }
+    command.args(args).env("ICHNOS_SKIPS", &skips).stdout(Stdio::piped());
+    let mut child = command.spawn().context("cannot run cargo test")?;
+    let out = child.stdout.take().context("cargo test has no output")?;
+    let tally = follow(BufReader::new(out))?;
+    let status = child.wait()?;
+
+    let skipped = skipped(&skips)?;
+    for line in &skipped {
+        println!("skipped: {line}");
+    }
+    let count = skipped.len() as u64 + tally.ignored;
+    println!("{} passed, {} failed, {count} skipped", tally.passed, tally.failed);
+    if !status.success() || tally.failed > 0 {
+        bail!("the tests failed ({status})");
+    }
+    if tally.passed == 0 {
+        bail!("no test was run");
+    }
+    Ok(())
+}
+
+/// Passes cargo's output on and adds up its closing lines.
+fn follow(out: impl BufRead) -> Result<Tally> {
+    let mut tally = Tally::default();
+    for line in out.lines() {
+        let line = line?;
+        // A reader that hangs up (a pager, `head`) must not fail the tests.
+        let _ = writeln!(std::io::stdout(), "{line}");
+        if let Some(counts) = line.strip_prefix("test result: ") {
+            tally.passed += number_before(counts, " passed");
+            tally.failed += number_before(counts, " failed");
+            tally.ignored += number_before(counts, " ignored");
+        }
+    }
+    Ok(tally)
+}
+
+fn number_before(text: &str, word: &str) -> u64 {
+    let Some(end) = text.find(word) else { return 0 };
+    let digits = text[..end].rsplit(|c: char| !c.is_ascii_digit()).next();
+    digits.and_then(|d| d.parse().ok()).unwrap_or(0)
+}
+
+fn skipped(path: &Path) -> Result<BTreeSet<String>> {
+    let text = std::fs::read_to_string(path)?;
+    Ok(text.lines().filter(|l| !l.trim().is_empty()).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_closing_lines_are_added_up() {
+        let text = "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured\n\
+                    noise: 7 passed\n\
+                    test result: FAILED. 3 passed; 2 failed; 0 ignored\n";
+        let tally = follow(text.as_bytes()).unwrap();
+        assert_eq!((tally.passed, tally.failed, tally.ignored), (15, 2, 1));
+    }
+}
