@@ -288,3 +288,80 @@ impl Checker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ichnos_base::{EndStatus, MapKind, Sink, ThreadStart};
+
+    use super::*;
+
+    /// A good recording of three instructions, with one thing changed by `spoil`.
+    fn found(spoil: impl Fn(&mut Vec<Event<'static>>, &mut Vec<Record>)) -> Vec<String> {
+        let map = Map {
+            start: GuestVa(0x1000),
+            len: 0x1000,
+            protection: Protection(5),
+            kind: MapKind::IMAGE,
+            offset: ichnos_base::FileOff(0),
+            bias: 0,
+            path: "",
+            build_id: &[],
+        };
+        let mut events = vec![
+            Event::ThreadStart(ThreadStart::default()),
+            Event::Map(map),
+            Event::Timestamp { ns: 5 },
+        ];
+        let mut records = vec![
+            Record::insn(GuestVa(0x1000), 2, InsnKind::OTHER),
+            Record::load(GuestVa(0x1100), 8),
+            Record::insn(GuestVa(0x1002), 2, InsnKind::JUMP),
+            Record::branch(true, GuestVa(0x1010)),
+            Record::insn(GuestVa(0x1010), 1, InsnKind::OTHER),
+        ];
+        spoil(&mut events, &mut records);
+        let mut recording = Recording::new();
+        let thread = ThreadId(0);
+        for event in &events {
+            recording.event(thread, event).unwrap();
+        }
+        for (pc, len) in [(0x1000, 2), (0x1002, 2), (0x1010, 1)] {
+            let code = ichnos_base::Code {
+                process: ProcessId(0),
+                pc: GuestVa(pc),
+                bytes: &[0x90; 2][..len],
+            };
+            recording.code(thread, &code).unwrap();
+        }
+        let batch = ichnos_base::Batch::new(thread, 0, &records);
+        Sink::records(&mut recording, &batch).unwrap();
+        recording.event(thread, &Event::ThreadEnd(EndStatus::Exited(0))).unwrap();
+        recording.finish().unwrap();
+        check(&recording)
+    }
+
+    #[test]
+    fn a_good_recording_passes() {
+        assert_eq!(found(|_, _| {}), [] as [String; 0]);
+    }
+
+    /// One way to make a recording bad.
+    type Spoil = fn(&mut Vec<Event<'static>>, &mut Vec<Record>);
+
+    #[test]
+    fn what_is_wrong_is_found() {
+        let spoils: [(&str, Spoil); 7] = [
+            ("is next", |_, r| r[4] = Record::insn(GuestVa(0x1011), 1, InsnKind::OTHER)),
+            ("no branch", |_, r| r.truncate(3)),
+            ("a branch after", |_, r| r.insert(2, Record::branch(true, GuestVa(0x1002)))),
+            ("may not be accessed", |_, r| r[1] = Record::store(GuestVa(0x1100), 8)),
+            ("may not be accessed", |_, r| r[1] = Record::load(GuestVa(0x1ffc), 8)),
+            ("time", |e, _| e.push(Event::Timestamp { ns: 5 })),
+            ("before its start", |e, _| *e = e.split_off(1)),
+        ];
+        for (words, spoil) in spoils {
+            let found = found(spoil);
+            assert!(found.iter().any(|f| f.contains(words)), "{words}: {found:?}");
+        }
+    }
+}

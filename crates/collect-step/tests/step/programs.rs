@@ -203,6 +203,49 @@ fn exit_with_live_threads() {
     assert_eq!(count(&recording, |e| *e == Event::ThreadEnd(EndStatus::Exited(9))), 3);
 }
 
+#[test]
+fn calls_by_the_32_bit_interface() {
+    check("compat.c", Link::Static, &[]);
+}
+
+/// A 32-bit program that ends with status 5, made by hand: the compilers of this
+/// system may not make one.
+fn program_32() -> std::path::PathBuf {
+    let mut elf = b"\x7fELF\x01\x01\x01".to_vec();
+    elf.resize(16, 0);
+    elf.extend([2, 0, 3, 0, 1, 0, 0, 0]); // Executable, i386, version 1.
+    let word = |elf: &mut Vec<u8>, n: u32| elf.extend(n.to_le_bytes());
+    for n in [0x0804_8054, 52, 0, 0] {
+        word(&mut elf, n); // Entry, program headers, no sections, no flags.
+    }
+    elf.extend([52, 0, 32, 0, 1, 0, 40, 0, 0, 0, 0, 0]);
+    for n in [1, 0, 0x0804_8000, 0x0804_8000, 0x60, 0x60, 5, 0x1000] {
+        word(&mut elf, n); // One segment: all of the file, to be executed.
+    }
+    // mov $1,%eax; mov $5,%ebx; int $0x80
+    elf.extend([0xb8, 1, 0, 0, 0, 0xbb, 5, 0, 0, 0, 0xcd, 0x80]);
+    let path = scratch("program32");
+    fs::write(&path, elf).unwrap();
+    make_executable(&path);
+    path
+}
+
+#[test]
+fn a_child_of_32_bits_runs_untraced() {
+    let program = program_32();
+    let shell = tool::find("sh").expect("a shell");
+    let command = format!("{}; echo $?", program.display());
+    let (output, _) = crate::run::native(&shell, &["-c", &command]);
+    if output != b"5\n" {
+        tool::skip("a_child_of_32_bits_runs_untraced", "no 32-bit programs on this kernel");
+        return;
+    }
+    let recording = check_program(&shell, &["-c", &command], Values::Omit);
+    let gap = |e: &Event<'_>| matches!(e, Event::Gap { .. });
+    assert_eq!(count(&recording, gap), 1);
+    let _ = fs::remove_file(program);
+}
+
 /// A text that compresses, and the file it stands in.
 fn text_file() -> std::path::PathBuf {
     let path = scratch("text");
