@@ -9,7 +9,7 @@ use ichnos_base::{DriveError, Sink};
 use ichnos_trace::{Reader, Thread};
 
 use crate::announce::Announcer;
-use crate::player::{Flow, PlayError, Player, Playing, Step, Window};
+use crate::player::{Clock, Flow, PlayError, Player, Playing, Step, Window};
 use crate::replay::{chunks_in, open};
 
 struct Lane<'r> {
@@ -43,8 +43,7 @@ pub(crate) fn merge<'r, S: Sink>(
         match lane.turn(reader, range, (announcer, sink))? {
             Some(Flow::Enough) => return Ok(Flow::Enough),
             Some(Flow::More) => {
-                let time = lane.playing.as_ref().map_or(0, |p| p.time);
-                heap.push(Reverse((time, at)));
+                heap.push(Reverse((lane.time(), at)));
             }
             None => {}
         }
@@ -53,6 +52,14 @@ pub(crate) fn merge<'r, S: Sink>(
 }
 
 impl Lane<'_> {
+    /// The timestamp that is next.
+    fn time(&self) -> u64 {
+        match self.playing.as_ref().map(|p| p.clock) {
+            Some(Clock::Stopped(ns)) => ns,
+            _ => 0,
+        }
+    }
+
     /// Plays to the next timestamp; nothing if the thread is over.
     fn turn<S: Sink>(
         &mut self,
@@ -66,7 +73,9 @@ impl Lane<'_> {
                 None => {
                     let Some(chunk) = self.chunks.pop_front() else { return Ok(None) };
                     let playing = open(reader, &mut self.player, self.thread, chunk, range);
-                    self.playing.insert(playing.map_err(DriveError::Source)?)
+                    let playing = self.playing.insert(playing.map_err(DriveError::Source)?);
+                    playing.clock = Clock::Stops;
+                    playing
                 }
             };
             match self.player.step(playing, announcer, sink)? {

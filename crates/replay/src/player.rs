@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use ichnos_base::{Batch, DriveError, Event, Record, Sink, ThreadId};
+use ichnos_base::{Batch, DriveError, Event, Record, Sink, ThreadId, Totals};
 use ichnos_trace::{Burst, Decoder, Error, Item, Leave, Reader};
 
 use crate::announce::Announcer;
@@ -52,12 +52,13 @@ impl<'r> Player<'r> {
         Ok(Playing {
             thread: header.thread,
             first: header.first,
+            totals: header.totals,
             sent: 0,
             // A chunk may begin with accesses of the instruction before it.
             trim: (window.start > 0 && window.start >= header.first) || window.end < last,
             window,
             values: Vec::new(),
-            time: 0,
+            clock: Clock::Runs,
         })
     }
 
@@ -85,6 +86,10 @@ impl<'r> Player<'r> {
         sink: &mut S,
     ) -> Result<Step, PlayError<S>> {
         let Self { decoder, burst, expander } = self;
+        if let Clock::Stopped(ns) = playing.clock {
+            playing.clock = Clock::Stops;
+            return playing.tell(expander, &Event::Timestamp { ns }, sink);
+        }
         let item = decoder.next(burst).map_err(DriveError::Source)?;
         match item {
             Some(Item::Executions) => self.executions(playing, announcer, sink),
@@ -97,7 +102,13 @@ impl<'r> Player<'r> {
                     announcer.forget();
                 }
                 // An event ends a batch, so nothing is held back here.
-                playing.event(expander, &event, sink)
+                match event {
+                    Event::Timestamp { ns } if playing.clock == Clock::Stops => {
+                        playing.clock = Clock::Stopped(ns);
+                        Ok(Step::Time)
+                    }
+                    _ => playing.tell(expander, &event, sink),
+                }
             }
             Some(Item::Loose) => {
                 let mut out = Outlet { playing, decoder, sink, enough: false };
@@ -163,7 +174,7 @@ impl<'r> Player<'r> {
 pub(crate) enum Step {
     /// Something was told.
     Played,
-    /// A timestamp was told.
+    /// A timestamp is next, and the clock stops there.
     Time,
     /// The chunk is over.
     End,
@@ -176,29 +187,38 @@ pub(crate) enum Step {
 pub(crate) struct Playing {
     pub(crate) thread: ThreadId,
     first: u64,
+    /// What the chunk's records will count.
+    totals: Totals,
     /// Instructions of this chunk that were flushed.
     sent: u64,
     window: Window,
     /// Whether parts of the chunk lie outside the window.
     trim: bool,
     values: Vec<u8>,
-    /// The last timestamp told.
-    pub(crate) time: u64,
+    pub(crate) clock: Clock,
+}
+
+/// What happens at timestamps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Clock {
+    /// They are told like any event.
+    Runs,
+    /// Playing stops before each.
+    Stops,
+    /// Playing stopped before this one.
+    Stopped(u64),
 }
 
 impl Playing {
     /// Tells an event if it lies in the window: behind an instruction of the
     /// window, or at the very beginning.
-    fn event<S: Sink>(
-        &mut self,
+    fn tell<S: Sink>(
+        &self,
         expander: &Expander,
         event: &Event<'_>,
         sink: &mut S,
     ) -> Result<Step, PlayError<S>> {
         let before = self.first + expander.totals.insns;
-        if let Event::Timestamp { ns } = event {
-            self.time = *ns;
-        }
         let inside = before > self.window.start || (before == 0 && self.window.start == 0);
         if self.trim && (!inside || before > self.window.end) {
             return Ok(Step::Played);
@@ -206,7 +226,7 @@ impl Playing {
         if !sink.event(self.thread, event).map_err(DriveError::Sink)? {
             return Ok(Step::Enough);
         }
-        Ok(if matches!(event, Event::Timestamp { .. }) { Step::Time } else { Step::Played })
+        Ok(Step::Played)
     }
 }
 
@@ -224,6 +244,9 @@ impl<S: Sink> Outlet<'_, '_, S> {
         let records = &expander.records;
         if records.is_empty() {
             return Ok(());
+        }
+        if !within(&expander.totals, &self.playing.totals) {
+            return Err(self.refuse("its records are more than its header says"));
         }
         let playing = &mut *self.playing;
         playing.values.clear();
@@ -260,6 +283,16 @@ impl<S: Sink> Outlet<'_, '_, S> {
     fn refuse(&self, flaw: &'static str) -> PlayError<S> {
         DriveError::Source(self.decoder.refuse(flaw))
     }
+}
+
+/// Whether no count exceeds its limit.
+fn within(totals: &Totals, limit: &Totals) -> bool {
+    totals.insns <= limit.insns
+        && totals.loads <= limit.loads
+        && totals.stores <= limit.stores
+        && totals.branches <= limit.branches
+        && totals.prefetches <= limit.prefetches
+        && totals.flushes <= limit.flushes
 }
 
 /// The part of a batch that belongs to the instructions of the window.

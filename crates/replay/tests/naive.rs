@@ -40,7 +40,7 @@ fn check(inputs: &[Input], options: Options) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn everything_pushed_comes_out(inputs in inputs()) {

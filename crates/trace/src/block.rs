@@ -16,7 +16,7 @@ use crate::error::Flaw;
 use crate::step::{Address, ExitKind, Register, Slot, Step, Sum, Value};
 
 /// The most steps a block may have.
-pub const MAX_STEPS: usize = 4096;
+pub const MAX_STEPS: usize = 1024;
 
 /// Which exits of a block can be taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -24,7 +24,7 @@ pub(crate) const MAX_PACKED: u32 = MAX_RAW + 4096;
 
 /// The most records one stream chunk may hold. Bounds the time that a chunk of
 /// a few hostile bytes can cost.
-pub const MAX_RECORDS: u64 = 1 << 30;
+pub const MAX_RECORDS: u64 = 1 << 28;
 
 /// What sort of chunk. Unknown values survive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -4,6 +4,30 @@
 //! records into block executions and words and back into the latter;
 //! `ichnos-replay` turns those into records. Nothing here knows an instruction
 //! set. `docs/FORMAT.md` is normative for every byte.
+//!
+//! Two ways in, both through [`Writer`]: records pushed into it as a
+//! [`Sink`](ichnos_base::Sink), from which it builds the roadmap itself; or blocks that a collector
+//! planned ([`Writer::plan_block`]) with raw buffers of words ([`Writer::raw`]).
+//!
+//! # Example
+//!
+//! ```
+//! use ichnos_base::*;
+//! use ichnos_trace::{Condition, Options, Reader, Writer};
+//!
+//! let mut writer = Writer::new(Vec::new(), Options::default())?;
+//! writer.begin(&About { isa: Isa::X86_64, collector: "example", ..About::default() })?;
+//! writer.event(ThreadId(0), &Event::ThreadStart(ThreadStart::default()))?;
+//! let records = [Record::insn(GuestVa(0x401000), 1, InsnKind::OTHER)];
+//! writer.records(&Batch::new(ThreadId(0), 0, &records))?;
+//! writer.finish()?;
+//!
+//! let reader = Reader::from_bytes(writer.into_inner())?;
+//! assert_eq!(*reader.condition(), Condition::Complete);
+//! assert_eq!(reader.totals().insns, 1);
+//! assert!(reader.threads()[0].start.is_some());
+//! # Ok::<(), ichnos_trace::Error>(())
+//! ```
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
@@ -21,6 +45,7 @@ mod header;
 mod index;
 mod input;
 mod mark;
+mod mend;
 mod output;
 mod pack;
 mod path;
@@ -45,10 +70,12 @@ pub use flex::{Lane, Run};
 pub use header::{Provenance, VERSION};
 pub use index::ChunkPlace;
 pub use mark::{Leave, Loose};
+#[doc(hidden)]
+pub use mend::mend_checksums;
 pub use plan::{MAX_RAW_WORDS, Raw, describe};
 pub use reader::{Condition, Decoder, Reader, Thread};
 pub use roadmap::{Entry, LeftAt, MAX_BLOCKS, MAX_SLOTS, Roadmap};
-pub use salvage::{Lost, Salvaged, salvage};
+pub use salvage::{Lost, Salvaged, salvage, salvage_bytes};
 pub use scan::Hole;
 pub use step::{Address, ExitKind, Ref, RefKind, Register, Slot, Step, Sum, Value, Width};
 pub use unpack::{Burst, Item};

@@ -1,7 +1,9 @@
 //! Marks: what lies between block executions. The marks column begins with the
-//! chunk's flags; then each mark has the number of executions since the mark
+//! chunk's flags and the size of its prediction tables; then each mark has the number of executions since the mark
 //! before it, a tag and a body. The last mark ends the chunk.
 // SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::ops::RangeInclusive;
 
 use ichnos_base::{GuestVa, InsnKind, Record};
 
@@ -20,6 +22,18 @@ pub(crate) const SNAPSHOT: u8 = 6;
 
 /// The chunk's flag that says that it holds values.
 pub(crate) const HAS_VALUES: u8 = 1;
+
+/// How large prediction tables may be: two to this many places.
+pub(crate) const TABLE_BITS: RangeInclusive<u32> = 6..=20;
+
+/// How a chunk is packed: told at the start of its marks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Mode {
+    /// Whether it holds values.
+    pub(crate) flags: u8,
+    /// The size of its prediction tables.
+    pub(crate) bits: u32,
+}
 
 /// How the last block before a mark was left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -12,7 +12,7 @@ use crate::bytes::put_varint;
 use crate::error::Error;
 use crate::event_codec::put_event;
 use crate::flex::put_accesses;
-use crate::mark::{self, Leave};
+use crate::mark::{self, Leave, Mode};
 use crate::predict::{MISS_COLUMNS, Predictors};
 use crate::roadmap::{Entry, Roadmap};
 use crate::sequence::{self, Sequence};
@@ -72,16 +72,16 @@ impl Packer {
     }
 
     /// Begins a chunk that holds values, or none.
-    pub(crate) fn begin(&mut self, roadmap: &Roadmap, flags: u8) {
+    pub(crate) fn begin(&mut self, roadmap: &Roadmap, mode: Mode) {
         self.columns.iter_mut().for_each(Vec::clear);
-        self.columns[MARKS].push(flags);
+        self.columns[MARKS].extend_from_slice(&[mode.flags, mode.bits as u8]);
         self.totals = Totals::default();
         (self.first_ns, self.last_ns) = (0, 0);
         (self.blocks, self.execs, self.marks) = (0, 0, 0);
-        self.predictors.reset(roadmap.slots());
-        self.sequence.reset(roadmap.len());
-        if flags & mark::HAS_VALUES != 0 {
-            self.values.reset();
+        self.predictors.reset(roadmap.slots(), mode.bits);
+        self.sequence.reset(roadmap.len(), mode.bits);
+        if mode.flags & mark::HAS_VALUES != 0 {
+            self.values.reset(mode.bits);
         }
         self.loose_last = 0;
         self.pending = None;

@@ -34,8 +34,6 @@ const PATIENCE: u8 = 4;
 /// How often running a predictor must be right to be trusted again.
 const STREAK: u8 = 3;
 
-const TABLE_BITS: u32 = 16;
-
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     last: u64,
@@ -63,6 +61,8 @@ pub(crate) struct Predictors {
     slots: Vec<State>,
     context: Vec<u64>,
     follower: Vec<u64>,
+    /// Both tables have two to this many places.
+    bits: u32,
     before: u64,
     before2: u64,
     /// The last word that differed from its slot's last.
@@ -75,11 +75,12 @@ struct Place {
 }
 
 impl Predictors {
-    pub(crate) fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             slots: Vec::new(),
-            context: vec![0; 1 << TABLE_BITS],
-            follower: vec![0; 1 << TABLE_BITS],
+            context: Vec::new(),
+            follower: Vec::new(),
+            bits: 0,
             before: 0,
             before2: 0,
             mover: 0,
@@ -87,11 +88,14 @@ impl Predictors {
     }
 
     /// Forgets everything: a chunk begins.
-    pub(crate) fn reset(&mut self, slots: u32) {
+    pub(crate) fn reset(&mut self, slots: u32, bits: u32) {
+        self.bits = bits;
         self.slots.clear();
         self.slots.resize(slots as usize, State::default());
-        self.context.fill(0);
-        self.follower.fill(0);
+        for table in [&mut self.context, &mut self.follower] {
+            table.clear();
+            table.resize(1 << bits, 0);
+        }
         (self.before, self.before2, self.mover) = (0, 0, 0);
     }
 
@@ -174,9 +178,14 @@ impl Predictors {
     fn place(&self, slot: u32, state: &State) -> Place {
         let salt = u64::from(slot).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Place {
-            context: index(state.delta.wrapping_mul(31).wrapping_add(state.older) ^ salt),
-            follower: index(self.mover ^ salt),
+            context: self.index(state.delta.wrapping_mul(31).wrapping_add(state.older) ^ salt),
+            follower: self.index(self.mover ^ salt),
         }
+    }
+
+    #[inline]
+    fn index(&self, key: u64) -> usize {
+        (key.wrapping_mul(0xd6e8_feb8_6659_fd93) >> (64 - self.bits)) as usize
     }
 
     #[inline]
@@ -245,11 +254,6 @@ impl Predictors {
         self.before2 = self.before;
         self.before = word;
     }
-}
-
-#[inline]
-fn index(key: u64) -> usize {
-    (key.wrapping_mul(0xd6e8_feb8_6659_fd93) >> (64 - TABLE_BITS)) as usize
 }
 
 /// Written-out words take a column for the first, one for the second and one for all later

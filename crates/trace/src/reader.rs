@@ -16,10 +16,11 @@ use crate::error::{Error, Flaw};
 use crate::header::{PREFIX_LEN, Provenance};
 use crate::index::{ChunkPlace, TRAILER_LEN, get_index, get_trailer};
 use crate::input::Input;
+use crate::pack::{COLUMNS, MARKS};
 use crate::roadmap::Roadmap;
 use crate::roadmap_codec::read_blocks;
 use crate::scan::{Hole, scan};
-use crate::unpack::{Burst, Item, Unpacker};
+use crate::unpack::{Burst, Item, Unpacker, first_event};
 
 /// Whether a file is all that its writer meant it to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -95,7 +96,7 @@ impl Reader {
             threads: Vec::new(),
         };
         reader.read_roadmap(&mut unpacker);
-        reader.list_threads();
+        reader.list_threads(&mut unpacker);
         Ok(reader)
     }
 
@@ -235,7 +236,7 @@ impl Reader {
         read_blocks(&mut self.roadmap, (first, place.header.blocks), body, code).map_err(damaged)
     }
 
-    fn list_threads(&mut self) {
+    fn list_threads(&mut self, columns: &mut Columns) {
         let mut threads: BTreeMap<ThreadId, Thread> = BTreeMap::new();
         for (number, chunk) in self.chunks.iter().enumerate() {
             if chunk.header.kind != ChunkKind::STREAM {
@@ -252,20 +253,28 @@ impl Reader {
             thread.totals.add(&chunk.header.totals);
         }
         self.threads = threads.into_values().collect();
-        let starts: Vec<_> = self.threads.iter().map(|t| self.thread_start(t)).collect();
+        let starts: Vec<_> = self.threads.iter().map(|t| self.thread_start(t, columns)).collect();
         for (thread, start) in self.threads.iter_mut().zip(starts) {
             thread.start = start;
         }
     }
 
-    /// How a thread began: the first thing in its stream.
-    fn thread_start(&self, thread: &Thread) -> Option<ThreadStart> {
-        let mut decoder = self.decoder().ok()?;
-        decoder.open(*thread.chunks.first()?).ok()?;
-        match decoder.next(&mut Burst::default()) {
-            Ok(Some(Item::Event(Event::ThreadStart(start)))) => Some(start),
+    /// How a thread began: the first thing in its stream. Only marks are looked at.
+    fn thread_start(&self, thread: &Thread, columns: &mut Columns) -> Option<ThreadStart> {
+        let place = self.payload(*thread.chunks.first()?, &mut columns.payload).ok()?;
+        let mut unpacked: [Vec<u8>; COLUMNS] = Default::default();
+        let raw_len = place.header.raw_len;
+        columns.unpacker.unpack(&columns.payload, raw_len, &mut unpacked).ok()?;
+        match first_event(&unpacked[MARKS]).ok()?? {
+            Event::ThreadStart(start) => Some(start),
             _ => None,
         }
+    }
+
+    /// An error about a chunk.
+    pub(crate) fn damaged(&self, chunk: usize, flaw: &'static str) -> Error {
+        let offset = self.chunks.get(chunk).map_or(FileOff(0), |c| c.offset);
+        Error::Damaged { chunk, offset, flaw }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::chunk::{ChunkHeader, ChunkKind};
 use crate::error::Error;
 use crate::header::Provenance;
 use crate::input::Input;
-use crate::mark::HAS_VALUES;
+use crate::mark::{Mode, TABLE_BITS};
 use crate::output::Output;
 use crate::pack::Packer;
 use crate::reader::{Condition, Reader, read_header};
@@ -52,8 +52,17 @@ pub enum Lost {
 
 /// Copies what is whole in the trace at `path` to `out`.
 pub fn salvage<W: Write>(path: &Path, out: W) -> Result<Salvaged, Error> {
+    salvage_input(Input::open(path)?, out)
+}
+
+/// Copies what is whole in a trace that lies in memory to `out`.
+pub fn salvage_bytes<W: Write>(bytes: Vec<u8>, out: W) -> Result<Salvaged, Error> {
+    salvage_input(Input::Bytes(bytes), out)
+}
+
+fn salvage_input<W: Write>(input: Input, out: W) -> Result<Salvaged, Error> {
     let mut lost = Vec::new();
-    let about = match read_header(&Input::open(path)?) {
+    let about = match read_header(&input) {
         Ok(_) => None,
         Err(error @ (Error::Header { .. } | Error::NotATrace)) => {
             let about = Provenance { collector: "unknown".to_owned(), ..Provenance::default() };
@@ -63,7 +72,7 @@ pub fn salvage<W: Write>(path: &Path, out: W) -> Result<Salvaged, Error> {
         Err(error) => return Err(error),
     };
     let headless = about.is_some();
-    let reader = Reader::from_input(Input::open(path)?, about)?;
+    let reader = Reader::from_input(input, about)?;
     if headless && reader.chunks().is_empty() {
         return Err(Error::NotATrace);
     }
@@ -71,11 +80,7 @@ pub fn salvage<W: Write>(path: &Path, out: W) -> Result<Salvaged, Error> {
 }
 
 /// Copies what is whole in an open trace to `out`.
-pub(crate) fn salvage_from<W: Write>(
-    reader: &Reader,
-    mut lost: Vec<Lost>,
-    out: W,
-) -> Result<Salvaged, Error> {
+fn salvage_from<W: Write>(reader: &Reader, mut lost: Vec<Lost>, out: W) -> Result<Salvaged, Error> {
     if let Condition::Unfinished { holes } = reader.condition() {
         lost.push(Lost::Index);
         lost.extend(holes.iter().copied().map(Lost::Stretch));
@@ -136,7 +141,10 @@ impl<W: Write> Job<'_, W> {
     fn copy_stream(&mut self, number: usize, header: ChunkHeader) -> Result<(), Error> {
         self.check(number)?;
         let mut at = self.threads.get(&header.thread).copied().unwrap_or_default();
-        if header.sequence != at.expected_sequence {
+        if header.sequence < at.expected_sequence {
+            return Err(self.reader.damaged(number, "it repeats an earlier part of its thread"));
+        }
+        if header.sequence > at.expected_sequence {
             self.put_gap(&header, &mut at)?;
         }
         self.reader.payload(number, &mut self.payload)?;
@@ -163,8 +171,7 @@ impl<W: Write> Job<'_, W> {
     fn put_gap(&mut self, next: &ChunkHeader, at: &mut Progress) -> Result<(), Error> {
         let insns = next.first.checked_sub(at.expected_first);
         let roadmap = self.reader.roadmap();
-        let values = if self.reader.about().values { HAS_VALUES } else { 0 };
-        self.packer.begin(roadmap, values);
+        self.packer.begin(roadmap, Mode { flags: 0, bits: *TABLE_BITS.start() });
         let gap = Event::Gap { reason: GapReason::Damage, insns, skipped: None };
         self.packer.event(roadmap, &gap)?;
         self.packer.end(roadmap);

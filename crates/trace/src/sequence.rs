@@ -11,27 +11,29 @@ pub(crate) const BY_LAST: u8 = 1;
 /// Neither: the number is written out.
 pub(crate) const WRITTEN: u8 = 2;
 
-const TABLE_BITS: u32 = 16;
-
 /// Guesses the next block of one stream. Empty at the start of a chunk.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     history: u64,
     previous: u32,
+    /// The table has two to this many places.
+    bits: u32,
     table: Vec<u32>,
     successor: Vec<u32>,
 }
 
 impl Sequence {
-    pub(crate) fn new() -> Self {
-        Self { history: 0, previous: 0, table: vec![0; 1 << TABLE_BITS], successor: Vec::new() }
+    pub(crate) const fn new() -> Self {
+        Self { history: 0, previous: 0, bits: 0, table: Vec::new(), successor: Vec::new() }
     }
 
     /// Forgets everything: a chunk begins.
-    pub(crate) fn reset(&mut self, blocks: usize) {
+    pub(crate) fn reset(&mut self, blocks: usize, bits: u32) {
+        self.bits = bits;
         self.history = 0;
         self.previous = 0;
-        self.table.fill(0);
+        self.table.clear();
+        self.table.resize(1 << bits, 0);
         self.successor.clear();
         self.successor.resize(blocks, 0);
     }
@@ -69,6 +71,6 @@ impl Sequence {
 
     #[inline]
     fn index(&self) -> usize {
-        (self.history.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - TABLE_BITS)) as usize
+        (self.history.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - self.bits)) as usize
     }
 }

@@ -10,7 +10,7 @@ use ichnos_base::{Batch, BlockId, Code, Event, ProcessId, Record, ThreadId};
 use crate::book::Book;
 use crate::chunk::{ChunkHeader, ChunkKind};
 use crate::error::Error;
-use crate::mark::{HAS_VALUES, Leave};
+use crate::mark::{HAS_VALUES, Leave, Mode};
 use crate::output::Output;
 use crate::pack::Packer;
 use crate::path::{Due, Path};
@@ -24,6 +24,9 @@ const CLOSE_RAW: usize = 16 << 20;
 /// Accesses beyond this close a chunk.
 const CLOSE_ACCESSES: u64 = 1 << 26;
 
+/// Instructions beyond this close a chunk, whatever the options say.
+const CLOSE_INSNS: u64 = 1 << 26;
+
 /// The longest event, and the longest value of one access, that fits a chunk.
 const MAX_PIECE: usize = 16 << 20;
 
@@ -32,6 +35,7 @@ const MAX_PIECE: usize = 16 << 20;
 pub(crate) struct Tools<W: Write> {
     pub(crate) book: Book,
     pub(crate) output: Output<W>,
+    #[allow(clippy::vec_box, reason = "packers move between streams as boxes")]
     pub(crate) pool: Vec<Box<Packer>>,
     pub(crate) options: Options,
 }
@@ -78,10 +82,11 @@ impl Stream {
 
     /// The open chunk, opened if need be.
     pub(crate) fn open<W: Write>(&mut self, tools: &mut Tools<W>) -> &mut Packer {
-        let (flags, opened) = (self.flags, &mut self.opened);
+        let mode = Mode { flags: self.flags, bits: tools.options.table_bits() };
+        let opened = &mut self.opened;
         self.packer.get_or_insert_with(|| {
             let mut packer = tools.pool.pop().unwrap_or_else(|| Box::new(Packer::new()));
-            packer.begin(&tools.book.roadmap, flags);
+            packer.begin(&tools.book.roadmap, mode);
             *opened = Instant::now();
             packer
         })
@@ -211,7 +216,7 @@ impl Stream {
     #[inline]
     pub(crate) fn close_if_full<W: Write>(&mut self, tools: &mut Tools<W>) -> Result<(), Error> {
         let Some(packer) = &self.packer else { return Ok(()) };
-        let full = packer.totals.insns >= tools.options.chunk_insns
+        let full = packer.totals.insns >= tools.options.chunk_insns.min(CLOSE_INSNS)
             || packer.accesses() >= CLOSE_ACCESSES
             || packer.raw_len() >= CLOSE_RAW
             || tools.book.encoder.unfolded() >= MAX_UNFOLDED / 2;

@@ -58,6 +58,16 @@ pub enum Item<'a> {
     Snapshot,
 }
 
+/// The event with which a column of marks begins, if it begins with one.
+pub(crate) fn first_event(marks: &[u8]) -> Parse<Option<Event<'_>>> {
+    let mut marks = Cursor::new(marks);
+    marks.take(2)?;
+    if marks.varint()? != 0 || marks.u8()? != mark::EVENT {
+        return Ok(None);
+    }
+    get_event(&mut marks).map(Some)
+}
+
 /// Unpacks one chunk at a time; keeps its memory from chunk to chunk.
 #[derive(Debug)]
 pub(crate) struct Unpacker {
@@ -94,8 +104,6 @@ impl Unpacker {
     /// The columns were filled: start on them.
     pub(crate) fn begin(&mut self, roadmap: &Roadmap) -> Parse<()> {
         self.at = [0; COLUMNS];
-        self.predictors.reset(roadmap.slots());
-        self.sequence.reset(roadmap.len());
         self.loose_last = 0;
         self.peeked = None;
         self.ended = false;
@@ -104,9 +112,15 @@ impl Unpacker {
         if flags & !mark::HAS_VALUES != 0 {
             return Err(Flaw("it has unknown flags"));
         }
+        let bits = u32::from(marks.u8()?);
+        if !mark::TABLE_BITS.contains(&bits) {
+            return Err(Flaw("its prediction tables are too large or too small"));
+        }
+        self.predictors.reset(roadmap.slots(), bits);
+        self.sequence.reset(roadmap.len(), bits);
         self.has_values = flags & mark::HAS_VALUES != 0;
         if self.has_values {
-            self.values.values.reset();
+            self.values.values.reset(bits);
             (self.values.tokens, self.values.written) = (0, 0);
         }
         self.until_mark = marks.varint()?;

@@ -14,13 +14,14 @@ const BY_ADDRESS: u8 = 0;
 const BY_PLACE: u8 = 1;
 const BY_STRIDE: u8 = 2;
 const WRITTEN: u8 = 3;
-const TABLE_BITS: u32 = 16;
 
 /// Predicts values along the records of one chunk.
 #[derive(Debug)]
 pub struct Values {
     by_address: Vec<u64>,
     by_place: Vec<(u64, u64)>,
+    /// Both tables have two to this many places.
+    bits: u32,
     pc: u64,
     ordinal: u64,
 }
@@ -32,19 +33,18 @@ struct Guess {
 }
 
 impl Values {
-    pub(crate) fn new() -> Self {
-        Self {
-            by_address: vec![0; 1 << TABLE_BITS],
-            by_place: vec![(0, 0); 1 << TABLE_BITS],
-            pc: 0,
-            ordinal: 0,
-        }
+    /// Empty; takes memory only when a chunk with values begins.
+    pub(crate) const fn new() -> Self {
+        Self { by_address: Vec::new(), by_place: Vec::new(), bits: 0, pc: 0, ordinal: 0 }
     }
 
     /// Forgets everything: a chunk begins.
-    pub(crate) fn reset(&mut self) {
-        self.by_address.fill(0);
-        self.by_place.fill((0, 0));
+    pub(crate) fn reset(&mut self, bits: u32) {
+        self.bits = bits;
+        self.by_address.clear();
+        self.by_address.resize(1 << bits, 0);
+        self.by_place.clear();
+        self.by_place.resize(1 << bits, (0, 0));
         self.pc = 0;
         self.ordinal = 0;
     }
@@ -118,13 +118,18 @@ impl Values {
     }
 
     fn guess(&mut self, addr: GuestVa, len: usize) -> Guess {
-        let place = index(self.pc ^ self.ordinal << 56);
+        let place = self.index(self.pc ^ self.ordinal << 56);
         self.ordinal += 1;
-        let address = index(addr.0);
+        let address = self.index(addr.0);
         let mask = u64::MAX >> (64 - 8 * len as u32);
         let (last, stride) = self.by_place[place];
         let words = [self.by_address[address], last, last.wrapping_add(stride)].map(|w| w & mask);
         Guess { address, place, words }
+    }
+
+    #[inline]
+    fn index(&self, key: u64) -> usize {
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - self.bits)) as usize
     }
 
     fn update(&mut self, guess: &Guess, word: u64) {
@@ -176,9 +181,4 @@ impl ValueReader {
         self.written += rest(written, self.written) - from.written.left();
         Ok(())
     }
-}
-
-#[inline]
-fn index(key: u64) -> usize {
-    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - TABLE_BITS)) as usize
 }
