@@ -450,7 +450,7 @@ returns = 8
             ("{ entries = 128, ways = 8 }", "{ entries = 128 }", "m.toml:21: tlb1i: both"),
         ] {
             assert!(GOOD.contains(from), "{from}");
-            let message = format!("{:#}", parse(&GOOD.replace(from, to)).err().expect(to));
+            let message = format!("{:#}", parse(&GOOD.replace(from, to)).expect_err(to));
             assert!(message.starts_with(want), "{message}\nnot {want}");
         }
         assert!(parse("").is_err());

@@ -45,7 +45,7 @@ fn scaled(text: &str, unit: u64) -> Result<u64, String> {
         let numerator: u128 = part.parse().map_err(|_| bad())?;
         let product = numerator * factor;
         let denominator = 10_u128.pow(places);
-        if product % denominator != 0 {
+        if !product.is_multiple_of(denominator) {
             return Err(bad());
         }
         value += product / denominator;

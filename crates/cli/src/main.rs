@@ -27,6 +27,7 @@ mod names;
 mod output;
 mod progress;
 mod regions;
+mod sampling;
 mod simulation;
 mod subject;
 mod verbs;

@@ -37,9 +37,9 @@ pub struct Simulation {
 
 /// The caches, and who watches them: decided once, not per access.
 enum Watched {
-    Plain(Hierarchy),
-    ByThread(Hierarchy<PerThread>),
-    ByRegion(Hierarchy<ByRegion>),
+    Plain(Box<Hierarchy>),
+    ByThread(Box<Hierarchy<PerThread>>),
+    ByRegion(Box<Hierarchy<ByRegion>>),
 }
 
 impl Simulation {
@@ -47,12 +47,12 @@ impl Simulation {
     pub fn new(models: &Models, breakdown: Breakdown) -> Result<Self> {
         let config = &models.caches;
         let caches = match breakdown {
-            Breakdown::None => Watched::Plain(Hierarchy::new(config)?),
+            Breakdown::None => Watched::Plain(Box::new(Hierarchy::new(config)?)),
             Breakdown::Thread => {
-                Watched::ByThread(Hierarchy::observed(config, PerThread::default())?)
+                Watched::ByThread(Box::new(Hierarchy::observed(config, PerThread::default())?))
             }
             Breakdown::Region => {
-                Watched::ByRegion(Hierarchy::observed(config, ByRegion::default())?)
+                Watched::ByRegion(Box::new(Hierarchy::observed(config, ByRegion::default())?))
             }
         };
         Ok(Self {
@@ -89,6 +89,34 @@ impl Simulation {
     pub fn mark(&mut self) {
         let report = self.caches.report();
         self.marks.push(report);
+    }
+
+    /// What was counted since the last warm-up, by model: misses or
+    /// mispredictions, and what they are a part of.
+    pub fn counts(&self) -> Vec<(String, (u64, u64))> {
+        let report = self.caches.report();
+        let total = |name: &str| report.total(name).unwrap_or_default();
+        let names = report.names().into_iter();
+        let mut counts: Vec<_> = names
+            .map(|name| {
+                (name.to_owned(), (total(name).misses.total(), total(name).accesses.total()))
+            })
+            .collect();
+        if let Some(model) = &self.tlbs {
+            let tlbs = model.report().tlbs.into_iter();
+            counts.extend(tlbs.map(|t| (t.name, (t.misses.total(), t.accesses.total()))));
+        }
+        if let Some(model) = &self.branch {
+            let report = model.report();
+            for (name, count) in [
+                ("conditional branches", report.conditional),
+                ("indirect branches", report.indirect),
+                ("returns", report.returns),
+            ] {
+                counts.push((name.to_owned(), (count.wrong, count.predicted)));
+            }
+        }
+        counts
     }
 
     /// What was counted.

@@ -16,6 +16,7 @@ mod dump_json;
 mod dump_lackey;
 mod dump_text;
 mod error;
+mod estimate;
 mod fields;
 mod findings;
 mod info;
@@ -39,6 +40,7 @@ pub use dump_json::DumpJson;
 pub use dump_lackey::DumpLackey;
 pub use dump_text::DumpText;
 pub use error::Error;
+pub use estimate::estimate_table;
 pub use findings::{comparison_json, comparison_text, similarity_table, verdict_json};
 pub use info::{info_json, info_text};
 pub use locality::{

@@ -8,13 +8,14 @@ use std::thread::available_parallelism;
 use anyhow::{Result, bail};
 use ichnos_base::{ThreadId, Totals};
 use ichnos_model::{Caches, Grid, HierarchyConfig, Hints, Machine, Sharing, Sweep, Windowed};
-use ichnos_report::{Rows, machine_table, machine_text, sweep_table};
+use ichnos_report::{Rows, estimate_table, machine_table, machine_text, sweep_table};
 
 use crate::answer::{self, Answer, FormatArgs, Stage};
 use crate::count;
 use crate::erase::Erase;
 use crate::exit::Ending;
 use crate::hierarchy::HierarchyArgs;
+use crate::sampling::{Plan, Sampled};
 use crate::simulation::{Breakdown, Simulation};
 use crate::subject::{Subject, SubjectArgs};
 
@@ -31,6 +32,7 @@ Examples:
   ichnos sim --machine zen3 --tlb --branch tage ls.ichnos
   ichnos sim --l1d 48K,12,64,plru --l2 2M,16,64,3c --l3 none ls.ichnos
   ichnos sim --sweep l1d.size=8K..1M,l1d.ways=1,2,4,8 --csv ls.ichnos
+  ichnos sim --sample 1M:10K:50K big.ichnos
   ichnos sim --by time=100K --json ls.ichnos | jq '.by_time[0]'")]
 pub struct Args {
     #[command(flatten)]
@@ -44,6 +46,10 @@ pub struct Args {
     /// models.
     #[arg(long, value_name = "COUNT", value_parser = count::count)]
     warmup: Option<u64>,
+    /// Simulate only LENGTH of every PERIOD instructions, after a warm-up of WARMUP, and estimate
+    /// miss ratios with their 95 % confidence intervals.
+    #[arg(long, value_name = "PERIOD:LENGTH[:WARMUP]", value_parser = Plan::parse, conflicts_with_all = ["by", "warmup", "sweep", "per_core"])]
+    sample: Option<Plan>,
     /// Break the caches' counts down: thread, region (what is mapped at the address) or time=COUNT
     /// (every so many instructions); may be given twice to add time to another.
     #[arg(long, value_name = "WHAT", value_parser = by)]
@@ -88,6 +94,9 @@ pub fn run(args: Args) -> Result<Ending> {
         return sweep(&args, text);
     }
     let mut models = Simulation::new(&args.hierarchy.models()?, breakdown)?;
+    if let Some(plan) = args.sample {
+        return sample(&args, plan, models);
+    }
     let subject = args.subject.open("sim")?;
     let ending = match (args.warmup.and_then(NonZeroU64::new), window) {
         (None, None) => subject.drive(&mut Erase(&mut models), "simulating")?,
@@ -135,12 +144,27 @@ fn warmed(subject: Subject<'_>, models: &mut Simulation, warmup: NonZeroU64) -> 
             models.end_warmup();
         }
     };
-    let mut sink = Erase(Windowed::new(models, warmup, end));
-    let ending = subject.drive(&mut sink, "simulating")?;
-    drop(sink);
+    let ending = subject.drive(&mut Erase(Windowed::new(models, warmup, end)), "simulating")?;
     if begun.is_none_or(|begun| begun == total) {
         bail!("--warmup: there are only {total} instructions, so none is left to count");
     }
+    Ok(ending)
+}
+
+fn sample(args: &Args, plan: Plan, models: Simulation) -> Result<Ending> {
+    let mut sink = Erase(Sampled::new(models, plan));
+    let ending = args.subject.open("sim")?.drive(&mut sink, "simulating")?;
+    let sampled = sink.0;
+    if sampled.samples().is_empty() {
+        bail!("--sample: there are only {} instructions, too few for a sample", sampled.seen());
+    }
+    let (seen, taken) = (sampled.seen(), sampled.samples().len() as u64);
+    let measured = taken * plan.length();
+    let headline = format!("{seen} instructions, of which {measured} measured in {taken} samples");
+    let mut answer = Answer::new(headline);
+    answer.fact("instructions", seen).fact("measured", measured).fact("samples", taken);
+    answer.table("estimates", "", estimate_table(sampled.samples()));
+    answer.print(args.format, args.subject.stage())?;
     Ok(ending)
 }
 

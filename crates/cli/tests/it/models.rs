@@ -295,3 +295,33 @@ fn locality_passes_output_and_status_on() {
         assert!(run.status == 2 && run.stderr.contains("name a trace, or a program"));
     }
 }
+
+#[test]
+fn samples_give_an_estimate_and_its_width() {
+    let caches = ["--l1d", "1K,2,64", "--branch", "gshare"];
+    let whole = ask("sim", &caches);
+    let estimate = ask("sim", &[&caches[..], &["--sample", "4K:400:1K"]].concat());
+    let total = estimate["instructions"].as_u64().unwrap();
+    assert_eq!(Some(total), whole["instructions"].as_u64());
+    assert_eq!(estimate["samples"].as_u64(), Some(total / 4000));
+    assert_eq!(estimate["measured"].as_u64(), Some(total / 4000 * 400));
+    let rows = estimate["estimates"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["model"] == "l1d").unwrap();
+    let [ratio, width] = ["miss_ratio", "half_width"].map(|key| row[key].as_f64().unwrap());
+    let accesses = cell(&whole["caches"], ("cache", "l1d"), "accesses") as f64;
+    let truth = cell(&whole["caches"], ("cache", "l1d"), "misses") as f64 / accesses;
+    assert!((ratio - truth).abs() <= width, "{ratio} ± {width}, truly {truth}");
+
+    // Samples without gaps are windows, and add up to the whole.
+    let all = ask("sim", &[&caches[..], &["--sample", "1K:1K"]].concat());
+    let row = &all["estimates"].as_array().unwrap()[1];
+    assert_eq!(row["model"], "l1d");
+    let windows = ask("sim", &[&caches[..2], &["--by", "time=1K"]].concat())["by_time"].clone();
+    let windows: Value = windows.as_array().unwrap()[..(total / 1000) as usize].into();
+    assert_eq!(row["misses"].as_u64(), Some(sum(&windows, "l1d_misses")));
+    assert_eq!(row["accesses"].as_u64(), Some(sum(&windows, "l1d_accesses")));
+    let message = fails("sim", &["--sample", "1G:1K"]);
+    assert!(message.contains("--sample"), "{message}");
+    let message = fails("sim", &["--sample", "1K:2K"]);
+    assert!(message.contains("must not exceed the period"), "{message}");
+}
