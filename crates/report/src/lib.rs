@@ -22,6 +22,7 @@ pub mod number;
 mod ordinals;
 mod profile_text;
 mod symbols;
+mod syscall_names;
 mod table;
 
 pub use cachegrind::{Subject, write_cachegrind};

@@ -161,11 +161,7 @@ int main(void) {
 "#;
 
 fn available(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
-    if !found {
-        eprintln!("skipped: {program} is not installed, so there is nothing to compare with");
-    }
-    found
+    ichnos_testkit::tool::have("model::cachegrind", &[program])
 }
 
 fn scratch(name: &str) -> PathBuf {
