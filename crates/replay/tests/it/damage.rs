@@ -4,14 +4,12 @@
 //! were pushed, in order.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-mod twin;
-
 use std::collections::BTreeMap;
 
+use crate::twin::{Input, Twin};
 use ichnos_base::{GuestVa, InsnKind, Record, Sink, Source};
 use ichnos_replay::Replay;
 use ichnos_trace::{Condition, Error, Options, Reader, Writer, salvage_bytes};
-use twin::{Input, Twin};
 
 type Lists = BTreeMap<u32, Vec<String>>;
 
@@ -47,10 +45,10 @@ fn small_trace() -> (Vec<u8>, Lists) {
     let mut options = Options::default();
     options.chunk_insns = 12;
     let mut writer = Writer::new(Vec::new(), options).expect("a writer");
-    twin::push(&inputs(), &mut writer).expect("written");
+    crate::twin::push(&inputs(), &mut writer).expect("written");
     writer.finish().expect("finished");
     let mut all = Twin::default();
-    twin::push(&inputs(), &mut all).expect("infallible");
+    crate::twin::push(&inputs(), &mut all).expect("infallible");
     (writer.into_inner(), all.by_thread)
 }
 
@@ -176,7 +174,7 @@ fn a_full_disk_leaves_a_readable_file() {
         let mut options = Options::default();
         options.chunk_insns = 12;
         let mut writer = Writer::new(Disk { room, bytes: Vec::new() }, options).expect("a writer");
-        let pushed = twin::push(&inputs(), &mut writer).and_then(|()| writer.finish());
+        let pushed = crate::twin::push(&inputs(), &mut writer).and_then(|()| writer.finish());
         assert!(matches!(pushed, Err(Error::Write { .. })), "no room is an error");
         if let Some((lists, complete)) = read(&writer.into_inner().bytes) {
             assert!(!complete);

@@ -3,17 +3,15 @@
 //! value, event for event, whatever was pushed and however it was cut into batches.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-mod twin;
-
+use crate::twin::{Input, Twin, inputs};
 use ichnos_base::{Batch, Sink, Source, ThreadId};
 use ichnos_replay::{Order, Replay};
 use ichnos_trace::{Condition, Options, Reader, Writer};
 use proptest::prelude::*;
-use twin::{Input, Twin, inputs};
 
 fn write(inputs: &[Input], options: Options) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), options).expect("a writer");
-    twin::push(inputs, &mut writer).expect("written");
+    crate::twin::push(inputs, &mut writer).expect("written");
     writer.finish().expect("finished");
     writer.into_inner()
 }
@@ -27,7 +25,7 @@ fn small_chunks() -> Options {
 
 fn check(inputs: &[Input], options: Options) {
     let mut expected = Twin::default();
-    twin::push(inputs, &mut expected).expect("infallible");
+    crate::twin::push(inputs, &mut expected).expect("infallible");
     let reader = Reader::from_bytes(write(inputs, options)).expect("readable");
     assert_eq!(*reader.condition(), Condition::Complete);
     let mut got = Twin::default();
@@ -56,7 +54,7 @@ proptest! {
             }
         }
         let mut expected = Twin { with_code: true, ..Twin::default() };
-        twin::push(&inputs, &mut expected).expect("infallible");
+        crate::twin::push(&inputs, &mut expected).expect("infallible");
         let reader = Reader::from_bytes(write(&inputs, small_chunks())).expect("readable");
         let mut got = Twin { with_code: true, ..Twin::default() };
         Replay::new(&reader).drive(&mut got).expect("replayed");
@@ -66,7 +64,7 @@ proptest! {
     #[test]
     fn a_range_is_what_filtering_gives(inputs in inputs(), start in 0u64..40, len in 0u64..40) {
         let mut expected = Twin { window: Some(start..start + len), ..Twin::default() };
-        twin::push(&inputs, &mut expected).expect("infallible");
+        crate::twin::push(&inputs, &mut expected).expect("infallible");
         let reader = Reader::from_bytes(write(&inputs, small_chunks())).expect("readable");
         let mut got = Twin::default();
         let mut replay = Replay::new(&reader).insns(start..start + len);

@@ -2,14 +2,12 @@
 //! random from a fixed seed, for a few seconds.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-mod twin;
-
 use std::time::{Duration, Instant};
 
+use crate::twin::Input;
 use ichnos_base::{GuestVa, InsnKind, Record, Sink};
 use ichnos_replay::fuzz::{trace_file, trace_salvage};
 use ichnos_trace::{Options, Writer};
-use twin::Input;
 
 /// Numbers that look random and are the same every time.
 struct Dice(u64);
@@ -33,7 +31,7 @@ fn seed(values: Option<u8>) -> Vec<u8> {
         let mut records = vec![Record::insn(GuestVa(0x1000), 3, InsnKind::OTHER)];
         records.extend((0..turn % 12).map(|i| Record::store(GuestVa(0x9000 + 8 * i), 8)));
         records.push(Record::insn(GuestVa(0x1003), 2, InsnKind::BRANCH));
-        records.push(Record::branch(turn % 3 == 0, GuestVa(0x1000)));
+        records.push(Record::branch(turn.is_multiple_of(3), GuestVa(0x1000)));
         records.push(Record::load(GuestVa(turn << 20), 4));
         inputs.push(Input::Records((turn % 2) as u32, records, values));
         inputs.push(Input::Event(0, turn));
@@ -43,7 +41,7 @@ fn seed(values: Option<u8>) -> Vec<u8> {
     // Columns stored as they are can be mutated with meaning.
     options.level = -50;
     let mut writer = Writer::new(Vec::new(), options).expect("a writer");
-    twin::push(&inputs, &mut writer).expect("written");
+    crate::twin::push(&inputs, &mut writer).expect("written");
     writer.finish().expect("finished");
     writer.into_inner()
 }

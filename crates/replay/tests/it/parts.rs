@@ -2,21 +2,19 @@
 //! merged by time.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-mod twin;
-
 use std::convert::Infallible;
 
+use crate::twin::{Input, Twin, inputs};
 use ichnos_base::*;
 use ichnos_replay::{Cut, Order, Replay, cut};
 use ichnos_trace::{Options, Reader, Writer};
 use proptest::prelude::*;
-use twin::{Input, Twin, inputs};
 
 fn write(inputs: &[Input]) -> Reader {
     let mut options = Options::default();
     options.chunk_insns = 7;
     let mut writer = Writer::new(Vec::new(), options).expect("a writer");
-    twin::push(inputs, &mut writer).expect("written");
+    crate::twin::push(inputs, &mut writer).expect("written");
     writer.finish().expect("finished");
     Reader::from_bytes(writer.into_inner()).expect("readable")
 }
@@ -98,10 +96,10 @@ fn timed() -> Vec<Input> {
     let mut inputs = vec![Input::Event(0, 0), Input::Event(1, 0)];
     for i in 0..40u64 {
         // Event numbers 18, 37, ... are timestamps of that many nanoseconds.
-        inputs.push(Input::Event((i % 3 == 0).into(), 18 + 19 * i));
+        inputs.push(Input::Event((i.is_multiple_of(3)).into(), 18 + 19 * i));
         let pc = GuestVa(0x1000 + i);
         let records = vec![Record::insn(pc, 1, InsnKind::OTHER)];
-        inputs.push(Input::Records((i % 3 == 0).into(), records, None));
+        inputs.push(Input::Records((i.is_multiple_of(3)).into(), records, None));
     }
     inputs
 }
@@ -135,7 +133,7 @@ fn merged_time_never_goes_back() {
     Replay::new(&reader).order(Order::ByTime).drive(&mut clock).expect("replayed");
     assert!(clock.times.is_sorted(), "{:?}", clock.times);
     assert_eq!(clock.times.len(), 40);
-    let wanted: Vec<u32> = (0..40).map(|i| u32::from(i % 3 == 0)).collect();
+    let wanted: Vec<u32> = (0..40u32).map(|i| u32::from(i.is_multiple_of(3))).collect();
     assert_eq!(clock.threads, wanted);
 }
 
@@ -147,7 +145,8 @@ fn a_cut_by_time_and_thread() {
     cut(&reader, &wanted, &mut writer).expect("cut");
     let part = Reader::from_bytes(writer.into_inner()).expect("readable");
     assert_eq!(part.threads().len(), 1);
-    let inside = (0..40u64).filter(|i| i % 3 == 0 && (200..400).contains(&(18 + 19 * i))).count();
+    let inside =
+        (0..40u64).filter(|i| i.is_multiple_of(3) && (200..400).contains(&(18 + 19 * i))).count();
     assert_eq!(part.totals().insns, inside as u64);
     assert!(part.threads()[0].start.is_some(), "the start is kept");
 }

@@ -3,12 +3,10 @@
 //! them; what comes out must be the records that a stepper would have seen.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-mod twin;
-
+use crate::twin::Twin;
 use ichnos_base::*;
 use ichnos_replay::Replay;
 use ichnos_trace::*;
-use twin::Twin;
 
 const RBX: Register = Register(3);
 const RCX: Register = Register(1);

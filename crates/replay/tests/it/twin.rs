@@ -176,7 +176,7 @@ pub fn with_event<R>(n: u64, tell: impl FnOnce(&Event<'_>) -> R) -> R {
     tell(&match n % 19 {
         0 => Event::ThreadStart(ThreadStart {
             process: ProcessId((n / 19 % 2) as u32),
-            creator: (n % 2 == 0).then_some(child),
+            creator: (n.is_multiple_of(2)).then_some(child),
             os_pid: big as u32,
             os_tid: n as u32,
         }),
@@ -209,11 +209,11 @@ pub fn with_event<R>(n: u64, tell: impl FnOnce(&Event<'_>) -> R) -> R {
         13 => Event::SignalReturn { pc: va },
         14 => Event::Migrate { cpu: big as u32 },
         15 => Event::Marker { id: big, text: &text },
-        16 => Event::ModeSwitch { mode: if n % 2 == 0 { Mode::Exec } else { Mode::Inst } },
+        16 => Event::ModeSwitch { mode: if n.is_multiple_of(2) { Mode::Exec } else { Mode::Inst } },
         17 => Event::Gap {
             reason: reason[pick % 6],
-            insns: (n % 2 == 0).then_some(big),
-            skipped: (n % 3 == 0).then_some(n),
+            insns: (n.is_multiple_of(2)).then_some(big),
+            skipped: (n.is_multiple_of(3)).then_some(n),
         },
         _ => Event::Timestamp { ns: n },
     })
@@ -305,7 +305,7 @@ fn record() -> impl Strategy<Value = Record> {
             5 => Record::Store { flags, size, addr },
             6 => Record::Prefetch { flags, size, addr },
             7 => Record::Flush { flags, size, addr },
-            _ => Record::Branch { taken: kind % 2 == 0, target: addr },
+            _ => Record::Branch { taken: kind.is_multiple_of(2), target: addr },
         },
     )
 }
