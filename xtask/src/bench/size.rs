@@ -54,7 +54,7 @@ pub fn print() -> Result<()> {
 pub fn speed() -> Result<()> {
     let traces = traces()?;
     let mut cargo = run::cargo_command();
-    cargo.args(["bench", "-q", "-p", "ichnos-replay", "--bench", "file", "--"]).args(traces);
+    cargo.args(["bench", "-q", "-p", "ichnos-replay", "--bench", "pack", "--"]).args(traces);
     run::check(&mut cargo)
 }
 
