@@ -118,7 +118,7 @@ pub struct InstanceReport {
 pub struct HierarchyReport {
     /// Instructions seen.
     pub instructions: u64,
-    /// Each cache, nearest first, core by core.
+    /// Each cache, nearest first, those of one name core by core.
     pub caches: Vec<InstanceReport>,
     /// What reached memory.
     pub memory: MemoryStats,
