@@ -307,6 +307,9 @@ impl<O: Observe> Hierarchy<O> {
             if node.quick_hit(line, kind) {
                 return self.tell(thread, kind, addr, level);
             }
+        } else if entry == MEMORY {
+            let level = self.graph.uncached(kind);
+            return self.tell(thread, kind, addr, level);
         }
         self.enter(thread, kind, addr, size);
     }
