@@ -97,7 +97,7 @@ fn inputs(folder: &Path) -> Result<()> {
     let mut text = String::new();
     let mut state = 1_u64;
     let words = ["trace", "the", "footprint", "of", "every", "program", "cache", "a", "branch"];
-    while text.len() < 300_000 {
+    while text.len() < 3_000_000 {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let word = words[(state >> 33) as usize % words.len()];
