@@ -9,16 +9,26 @@
     reason = "a command-line tool talks to its user"
 )]
 
+mod annotation;
+mod answer;
+mod charge;
+mod code_bytes;
+mod config_file;
 mod count;
 mod erase;
 mod exit;
 mod hierarchy;
+mod images;
 mod input;
 mod interrupt;
 mod live;
+mod locality_models;
 mod names;
 mod output;
 mod progress;
+mod regions;
+mod simulation;
+mod subject;
 mod verbs;
 
 use std::process::ExitCode;
@@ -26,7 +36,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use exit::Ending;
-use verbs::{check, convert, cut, diff, dump, info, salvage, sim, step};
+use verbs::{annotate, check, convert, cut, diff, dump, info, locality, salvage, sim, step};
 
 /// Traces of what programs execute, and answers from them.
 #[derive(Parser)]
@@ -49,6 +59,10 @@ enum Verb {
     Step(step::Args),
     /// Run a trace, or a program, through caches.
     Sim(sim::Args),
+    /// Show the locality of a trace, or of a program.
+    Locality(locality::Args),
+    /// Say which functions, lines and instructions cost what.
+    Annotate(annotate::Args),
     /// Say what is in a trace.
     Info(info::Args),
     /// Print a trace's records and events.
@@ -75,6 +89,8 @@ fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
         Verb::Step(args) => step::run(args),
         Verb::Sim(args) => sim::run(args),
+        Verb::Locality(args) => locality::run(args),
+        Verb::Annotate(args) => annotate::run(args),
         Verb::Info(args) => info::run(args),
         Verb::Dump(args) => dump::run(args),
         Verb::Check(args) => check::run(args),

@@ -75,7 +75,7 @@ pub use replace::{
 pub use size::parse_size;
 pub use sweep::{Axis, Grid, GridPoint, LruSweep, Parallel, Sweep, SweepCache, SweepPoint};
 pub use tlb::{
-    PageRegion, Pages, TlbConfig, TlbHierarchyConfig, TlbLevelConfig, TlbModel, TlbReport,
-    TlbStats, Tlbs, WalkConfig, WalkStats,
+    PageRegion, Pages, TlbConfig, TlbHierarchyConfig, TlbLevelConfig, TlbModel, TlbObserve,
+    TlbReport, TlbStats, Tlbs, WalkConfig, WalkStats,
 };
 pub use window::Windowed;

@@ -8,4 +8,4 @@ mod walk;
 pub use config::{
     PageRegion, Pages, TlbConfig, TlbHierarchyConfig, TlbLevelConfig, Tlbs, WalkConfig,
 };
-pub use model::{TlbModel, TlbReport, TlbStats, WalkStats};
+pub use model::{TlbModel, TlbObserve, TlbReport, TlbStats, WalkStats};

@@ -2,7 +2,7 @@
 //! instructions, the costliest first.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_analyze::profile::{FunctionKey, Gathered};
+use ichnos_analyze::profile::{FunctionKey, Gathered, Site};
 
 use crate::table::{Cell, Table};
 
@@ -48,6 +48,34 @@ pub fn insn_table(all: &Gathered, function: &FunctionKey, column: usize) -> Tabl
     for (site, costs) in all.functions.get(function).iter().flat_map(|row| &row.insns) {
         let line = (site.line > 0).then(|| site.line.to_string());
         let place = [Cell::Text(site.pc.to_string()), line.into()];
+        table.row(cells(all, order, costs).into_iter().chain(place));
+    }
+    table
+}
+
+/// Instructions of all functions: the costliest first, or in order of function
+/// and address if all rows are wanted. `text` says what an instruction is.
+#[must_use]
+pub fn all_insns_table(
+    all: &Gathered,
+    order: Order,
+    mut text: impl FnMut(Site) -> Option<String>,
+) -> Table {
+    let places =
+        [("pc", "address"), ("line", "line"), ("text", "instruction"), ("function", "function")];
+    let mut table = titled(all, order, &places);
+    let functions = all.hottest(order.column).into_iter();
+    let mut rows: Vec<_> = functions
+        .flat_map(|(key, row)| row.insns.iter().map(move |(site, costs)| (key, *site, costs)))
+        .collect();
+    if order.rows < rows.len() {
+        let cost = |costs: &[u64]| costs.get(order.column).copied().unwrap_or(0);
+        rows.sort_by_key(|(_, _, costs)| std::cmp::Reverse(cost(costs)));
+        rows.truncate(order.rows);
+    }
+    for (key, site, costs) in rows {
+        let line = (site.line > 0).then(|| site.line.to_string());
+        let place = [Cell::Address(site.pc), line.into(), text(site).into(), known(&key.function)];
         table.row(cells(all, order, costs).into_iter().chain(place));
     }
     table

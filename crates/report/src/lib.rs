@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 pub mod annotate;
+mod branch;
+mod breakdown;
 mod cachegrind;
 mod caches;
 mod callgrind;
@@ -18,13 +20,19 @@ mod fields;
 mod findings;
 mod info;
 mod line;
+mod locality;
+mod machines;
 pub mod number;
 mod ordinals;
 mod profile_text;
+mod sweep;
 mod symbols;
 mod syscall_names;
 mod table;
+mod tlb;
 
+pub use branch::branch_table;
+pub use breakdown::{breakdown_table, time_table};
 pub use cachegrind::{Subject, write_cachegrind};
 pub use caches::{Rows, cache_json, cache_table};
 pub use callgrind::{Positions, write_callgrind};
@@ -34,5 +42,11 @@ pub use dump_text::DumpText;
 pub use error::Error;
 pub use findings::{comparison_json, comparison_text, similarity_table, verdict_json};
 pub use info::{info_json, info_text};
+pub use locality::{
+    Sizes, curve_table, mix_table, phase_table, reuse_table, stride_table, working_set_table,
+};
+pub use machines::{machine_table, machine_text};
+pub use sweep::sweep_table;
 pub use symbols::Symbolize;
 pub use table::{Cell, Table};
+pub use tlb::{tlb_table, walk_json, walk_text};

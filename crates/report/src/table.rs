@@ -165,6 +165,18 @@ impl Table {
 }
 
 impl Cell {
+    /// A part's share of a whole; nothing of nothing is not known.
+    #[must_use]
+    pub fn ratio(part: u64, whole: u64) -> Self {
+        if whole == 0 { Self::Empty } else { Self::Share(part as f64 / whole as f64) }
+    }
+
+    /// So many per thousand, as in misses per thousand instructions.
+    #[must_use]
+    pub fn per_thousand(part: u64, whole: u64) -> Self {
+        if whole == 0 { Self::Empty } else { Self::Number(part as f64 * 1e3 / whole as f64, 2) }
+    }
+
     /// For people.
     fn shown(&self) -> String {
         match self {

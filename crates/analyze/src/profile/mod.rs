@@ -143,6 +143,11 @@ impl<O: Observer> Profile<O> {
         }
     }
 
+    /// The observer, to let it look at a batch before the batch is charged.
+    pub const fn observer_mut(&mut self) -> &mut O {
+        &mut self.observer
+    }
+
     /// The costs and the observer. Complete after [`Sink::finish`].
     pub fn into_costs(self) -> (Costs, O) {
         let width = self.columns.len();

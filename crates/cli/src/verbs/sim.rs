@@ -1,24 +1,22 @@
-//! `ichnos sim`: a trace, or a running program, through caches.
+//! `ichnos sim`: a trace, or a running program, through caches, TLBs and branch
+//! predictors; one machine, or many caches at once.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::thread::available_parallelism;
 
 use anyhow::{Result, bail};
-use ichnos_base::Tee;
-use ichnos_collect_step::Values;
-use ichnos_convert::{Format, ReadOptions};
-use ichnos_model::Hierarchy;
-use ichnos_replay::Order;
-use ichnos_report::{Rows, cache_json, cache_table};
+use ichnos_base::{ThreadId, Totals};
+use ichnos_model::{Grid, HierarchyConfig, Hints, Machine, Sharing, Sweep, Windowed};
+use ichnos_report::{Rows, machine_table, machine_text, sweep_table};
 
-use crate::erase::{Both, Erase};
+use crate::answer::{Answer, FormatArgs, Stage};
+use crate::count;
+use crate::erase::Erase;
 use crate::exit::Ending;
 use crate::hierarchy::HierarchyArgs;
-use crate::input::{Input, Part};
-use crate::live::LiveArgs;
-use crate::output::{TraceFile, WriteArgs};
-use crate::progress::Progress;
+use crate::simulation::{Breakdown, Simulation};
+use crate::subject::{Subject, SubjectArgs};
 
 /// Run a trace, or a program, through caches.
 ///
@@ -30,91 +28,178 @@ use crate::progress::Progress;
 #[command(after_help = "\
 Examples:
   ichnos sim -- ls /usr/share
+  ichnos sim --machine zen3 --tlb --branch tage ls.ichnos
   ichnos sim --l1d 48K,12,64,plru --l2 2M,16,64,3c --l3 none ls.ichnos
-  ichnos sim --json ls.ichnos | jq '.caches[0]'")]
+  ichnos sim --sweep l1d.size=8K..1M,l1d.ways=1,2,4,8 --csv ls.ichnos
+  ichnos sim --by time=100K --json ls.ichnos | jq '.by_time[0]'")]
 pub struct Args {
-    /// The trace: an .ichnos file, or any format that `convert` reads.
-    #[arg(value_name = "FILE", conflicts_with = "command")]
-    file: Option<PathBuf>,
     #[command(flatten)]
     hierarchy: HierarchyArgs,
-    /// The input's format, where contents and name do not tell it.
-    #[arg(long, value_name = "FORMAT")]
-    from: Option<Format>,
-    /// Keep the trace of the program in this file, too.
-    #[arg(short, long, value_name = "FILE", requires = "command")]
-    output: Option<PathBuf>,
+    /// Many caches in one pass: every combination of these values, such as
+    /// l1d.size=8K..1M,l1d.ways=1,2,4,8. Levels behind those named are left out, unless they are
+    /// given.
+    #[arg(long, value_name = "FIELD=VALUES,...", conflicts_with_all = ["by", "warmup", "tlb", "branch", "per_core"])]
+    sweep: Option<String>,
+    /// Do not count the first so many instructions of all threads together, which only warm the
+    /// models.
+    #[arg(long, value_name = "COUNT", value_parser = count::count)]
+    warmup: Option<u64>,
+    /// Break the caches' counts down: thread, region (what is mapped at the address) or time=COUNT
+    /// (every so many instructions); may be given twice to add time to another.
+    #[arg(long, value_name = "WHAT", value_parser = by)]
+    by: Vec<By>,
     #[command(flatten)]
-    write: WriteArgs,
-    #[command(flatten)]
-    live: LiveArgs,
+    subject: SubjectArgs,
     /// Show each core's caches in rows of their own.
     #[arg(long)]
     per_core: bool,
-    /// Print JSON.
-    #[arg(long, conflicts_with = "csv")]
-    json: bool,
-    /// Print CSV.
-    #[arg(long)]
-    csv: bool,
-    /// The program and its arguments, after `--`.
-    #[arg(last = true, value_name = "PROG")]
-    command: Vec<OsString>,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// What counts are broken down by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum By {
+    Thread,
+    Region,
+    Time(NonZeroU64),
+}
+
+fn by(text: &str) -> Result<By, String> {
+    match (text, text.split_once('=')) {
+        ("thread", _) => Ok(By::Thread),
+        ("region", _) => Ok(By::Region),
+        (_, Some(("time", window))) => {
+            let window = NonZeroU64::new(count::count(window)?);
+            window.map(By::Time).ok_or_else(|| "a window of no instructions never ends".into())
+        }
+        _ => Err("expected thread, region or time=COUNT".into()),
+    }
 }
 
 /// Runs the verb.
 pub fn run(args: Args) -> Result<Ending> {
-    let model = Hierarchy::new(&args.hierarchy.config()?)?;
-    match (&args.file, args.command.is_empty()) {
-        (Some(file), _) => {
-            let mut input = Input::open(file, args.from, &ReadOptions::default())?;
-            let mut sink = Progress::new(Erase(model), input.insns(), "simulating");
-            input.drive(&Part { order: Order::ByTime, ..Part::default() }, &mut sink)?;
-            report(&args, &sink.into_inner().0);
-            Ok(Ending::Good)
-        }
-        (None, false) => live(&args, model),
-        (None, true) => bail!("name a trace, or a program after `--`: ichnos sim -- ls /usr/share"),
+    if args.hierarchy.wants_list() {
+        list(args.format);
+        return Ok(Ending::Good);
     }
-}
-
-fn live(args: &Args, model: Hierarchy) -> Result<Ending> {
-    let (model, ending) = match &args.output {
-        None => {
-            let mut sink = Progress::new(Erase(model), None, "simulating");
-            let live = args.live.step(&args.command, Values::Omit, &mut sink)?;
-            (sink.into_inner().0, live.ending)
+    let (breakdown, window) = args.breakdown()?;
+    let subject = args.subject.open("sim")?;
+    if let Some(text) = &args.sweep {
+        return sweep(&args, text, subject);
+    }
+    let mut models = Simulation::new(&args.hierarchy.models()?, breakdown)?;
+    let ending = match (args.warmup.and_then(NonZeroU64::new), window) {
+        (None, None) => subject.drive(&mut Erase(&mut models), "simulating")?,
+        (None, Some(window)) => {
+            let mark = |models: &mut &mut Simulation, _| models.mark();
+            let mut sink = Erase(Windowed::new(&mut models, window, mark));
+            subject.drive(&mut sink, "simulating")?
         }
-        Some(path) => {
-            let file = TraceFile::new(path.clone(), args.write.options());
-            let mut sink = Progress::new(Both(Tee::new(file, Erase(model))), None, "simulating");
-            let live = args.live.step(&args.command, Values::Omit, &mut sink)?;
-            let (_, model) = sink.into_inner().0.into_inner();
-            (model.0, live.ending)
-        }
+        (Some(warmup), _) => warmed(subject, &mut models, warmup)?,
     };
-    report(args, &model);
+    let rows = if args.per_core { Rows::EachCore } else { Rows::Together };
+    models.answer(rows).print(args.format, args.subject.stage());
     Ok(ending)
 }
 
-/// Prints the answer: on standard error for a program that ran, whose own output
-/// has standard output, unless the answer was asked for in a machine's form.
-fn report(args: &Args, model: &Hierarchy) {
-    let rows = if args.per_core { Rows::EachCore } else { Rows::Together };
-    let report = model.report();
-    if args.json {
-        println!("{}", cache_json(&report, rows));
-        return;
+impl Args {
+    /// The breakdown of counts, and the window of time, if any.
+    fn breakdown(&self) -> Result<(Breakdown, Option<NonZeroU64>)> {
+        let (mut breakdown, mut window) = (Breakdown::None, None);
+        for by in &self.by {
+            match by {
+                By::Time(length) if window.is_none() => window = Some(*length),
+                By::Thread if breakdown == Breakdown::None => breakdown = Breakdown::Thread,
+                By::Region if breakdown == Breakdown::None => breakdown = Breakdown::Region,
+                _ => bail!("--by: at most one of thread and region, and one time=COUNT"),
+            }
+        }
+        if self.warmup.is_some() && window.is_some() {
+            bail!(
+                "--warmup and --by time=COUNT do not go together: the first windows are the warm-up"
+            );
+        }
+        Ok((breakdown, window))
     }
-    let table = cache_table(&report, rows);
-    if args.csv {
-        print!("{}", table.to_csv());
-        return;
+}
+
+/// Simulates with the counts beginning behind a warm-up.
+fn warmed(subject: Subject<'_>, models: &mut Simulation, warmup: NonZeroU64) -> Result<Ending> {
+    let mut begun = None;
+    let mut total = 0;
+    let end = |models: &mut &mut Simulation, instructions: u64| {
+        total = instructions;
+        if begun.is_none() && instructions >= warmup.get() {
+            begun = Some(instructions);
+            models.end_warmup();
+        }
+    };
+    let mut sink = Erase(Windowed::new(models, warmup, end));
+    let ending = subject.drive(&mut sink, "simulating")?;
+    drop(sink);
+    if begun.is_none_or(|begun| begun == total) {
+        bail!("--warmup: there are only {total} instructions, so none is left to count");
     }
-    let instructions = ichnos_report::number::thousands(report.instructions);
-    if args.file.is_some() {
-        print!("{instructions} instructions\n{}", table.to_text());
+    Ok(ending)
+}
+
+/// Prints the known machines.
+fn list(format: FormatArgs) {
+    let machines = Machine::all();
+    let mut answer = Answer::default();
+    answer.table("machines", "", machine_table(&machines));
+    if format.is_text() {
+        print!("{}", machine_text(&machines));
     } else {
-        eprint!("\nichnos: {instructions} instructions\n{}", table.to_text());
+        answer.print(format, Stage::Free);
+    }
+}
+
+fn sweep(args: &Args, text: &str, subject: Subject<'_>) -> Result<Ending> {
+    let grid = Grid::parse(text)?;
+    let mut base = args.hierarchy.models()?.caches;
+    if !args.hierarchy.says_levels() {
+        leave_out_unnamed(&mut base, &grid);
+    }
+    let points = grid.points(&base)?;
+    let mut configs: Vec<_> = points.iter().map(|point| point.config.clone()).collect();
+    ease(&mut configs, &subject.promised());
+    let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let mut sink = Erase(Sweep::new(&configs, threads)?);
+    let ending = subject.drive(&mut sink, "simulating")?;
+    let one_pass = sink.0.is_one_pass();
+    let results = sink.0.into_results();
+    let caches = if points.len() == 1 { "configuration" } else { "configurations" };
+    let mut answer = Answer::new(format!("{} {caches}", points.len()));
+    answer.fact("configurations", points.len()).fact("one_pass", one_pass);
+    answer.table("sweep", "", sweep_table(&grid, &points, &results));
+    answer.print(args.format, args.subject.stage());
+    Ok(ending)
+}
+
+/// Leaves out the levels behind the last one that a sweep names: what the
+/// nearer ones count does not depend on them.
+fn leave_out_unnamed(base: &mut HierarchyConfig, grid: &Grid) {
+    let named = |name: &str| grid.axes.iter().any(|axis| axis.field.starts_with(name));
+    if let Some(last) = base.levels.iter().rposition(|level| named(&level.name)) {
+        base.levels.truncate(last + 1);
+    }
+}
+
+/// Puts equivalent settings in place of those that the one-pass method does not
+/// know, where the trace shows beforehand that they make no difference: one
+/// thread's private caches may as well be shared, and without prefetch and flush
+/// instructions these may as well be ignored.
+fn ease(configs: &mut [HierarchyConfig], promised: &[(ThreadId, Totals)]) {
+    let one_thread = promised.len() == 1;
+    let hints = promised.iter().any(|(_, totals)| totals.prefetches + totals.flushes > 0);
+    for config in configs {
+        if one_thread {
+            config.levels.iter_mut().for_each(|level| level.sharing = Sharing::Shared);
+        }
+        if !promised.is_empty() && !hints {
+            config.hints = Hints::Ignore;
+        }
     }
 }

@@ -142,9 +142,19 @@ impl<O: BranchObserve> BranchModel<O> {
         self.report
     }
 
+    /// Forgets all counts and keeps what was learnt: the end of a warm-up.
+    pub fn reset_counts(&mut self) {
+        self.report = BranchReport::default();
+    }
+
     /// The observer.
     pub const fn observer(&self) -> &O {
         &self.observer
+    }
+
+    /// The observer, to empty it.
+    pub const fn observer_mut(&mut self) -> &mut O {
+        &mut self.observer
     }
 }
 

@@ -258,6 +258,11 @@ impl<O: Observe> Hierarchy<O> {
         &self.observer
     }
 
+    /// The observer, to empty it or to tell it more.
+    pub const fn observer_mut(&mut self) -> &mut O {
+        &mut self.observer
+    }
+
     /// The loop over a batch. `MERGE` is [`Modify::LoadOnly`].
     fn run<const MERGE: bool>(&mut self, mut thread: Thread, records: &[Record]) -> Thread {
         let mut instructions = 0;

@@ -50,9 +50,22 @@ pub struct TlbReport {
     pub walks: WalkStats,
 }
 
+/// Told about every look-up that missed.
+pub trait TlbObserve {
+    /// Takes the number of instructions so far, the one at hand included, the
+    /// kind of reference, and how many levels it missed, from 1; `walked` says
+    /// whether these were all.
+    fn missed(&mut self, instructions: u64, kind: Kind, levels: usize, walked: bool);
+}
+
+impl TlbObserve for () {
+    #[inline]
+    fn missed(&mut self, _instructions: u64, _kind: Kind, _levels: usize, _walked: bool) {}
+}
+
 /// A simulated TLB hierarchy for each thread.
 #[derive(Debug)]
-pub struct TlbModel {
+pub struct TlbModel<O = ()> {
     config: TlbHierarchyConfig,
     shapes: Vec<TlbConfig>,
     /// The numbers of the TLBs on the way of fetches and of data.
@@ -60,6 +73,7 @@ pub struct TlbModel {
     data: Vec<usize>,
     report: TlbReport,
     threads: HashMap<ThreadId, Translator>,
+    observer: O,
 }
 
 /// The TLBs of one thread.
@@ -80,6 +94,17 @@ impl TlbModel {
     ///
     /// See [`TlbHierarchyConfig::check`].
     pub fn new(config: &TlbHierarchyConfig) -> Result<Self, Error> {
+        Self::observed(config, ())
+    }
+}
+
+impl<O: TlbObserve> TlbModel<O> {
+    /// A cold model whose misses are told to `observer`.
+    ///
+    /// # Errors
+    ///
+    /// See [`TlbHierarchyConfig::check`].
+    pub fn observed(config: &TlbHierarchyConfig, observer: O) -> Result<Self, Error> {
         config.check()?;
         let mut model = Self {
             config: config.clone(),
@@ -88,6 +113,7 @@ impl TlbModel {
             data: Vec::new(),
             report: TlbReport::default(),
             threads: HashMap::new(),
+            observer,
         };
         for level in &config.levels {
             match level.tlbs {
@@ -117,6 +143,20 @@ impl TlbModel {
     #[must_use]
     pub fn report(&self) -> TlbReport {
         self.report.clone()
+    }
+
+    /// Forgets all counts and keeps the contents: the end of a warm-up.
+    pub fn reset_counts(&mut self) {
+        for tlb in &mut self.report.tlbs {
+            *tlb = TlbStats { name: std::mem::take(&mut tlb.name), ..TlbStats::default() };
+        }
+        self.report.walks = WalkStats::default();
+        self.report.instructions = 0;
+    }
+
+    /// The observer, to empty it.
+    pub const fn observer_mut(&mut self) -> &mut O {
+        &mut self.observer
     }
 
     fn take(&mut self, id: ThreadId) -> Translator {
@@ -176,8 +216,12 @@ impl TlbModel {
             self.report.walks.cycles +=
                 u64::from(accesses) * u64::from(self.config.walk.cycles_per_access);
         }
-        for &tlb in way.iter().take(hit.unwrap_or(way.len())) {
+        let missed = hit.unwrap_or(way.len());
+        for &tlb in way.iter().take(missed) {
             thread.arrays[tlb].fill(key, 0);
+        }
+        if missed > 0 {
+            self.observer.missed(self.report.instructions, kind, missed, hit.is_none());
         }
         // A first level for both sides sees them alternate: nothing is settled.
         let split = self.code[0] != self.data[0];
@@ -202,7 +246,7 @@ const fn key(addr: u64, shift: u32) -> u64 {
     (addr >> shift) | ((shift as u64 - 10) << 55)
 }
 
-impl Sink for TlbModel {
+impl<O: TlbObserve> Sink for TlbModel<O> {
     type Error = Infallible;
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {

@@ -1,0 +1,99 @@
+//! What a verb looks at: a stored trace, or a program that is run for it.
+//!
+//! The verbs that answer questions take either, and a sink cannot tell which.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use ichnos_base::{Tee, ThreadId, Totals};
+use ichnos_collect_step::Values;
+use ichnos_convert::{Format, ReadOptions};
+use ichnos_replay::Order;
+
+use crate::answer::Stage;
+use crate::erase::{AnySink, Both};
+use crate::exit::Ending;
+use crate::input::{Input, Part};
+use crate::live::LiveArgs;
+use crate::output::{TraceFile, WriteArgs};
+use crate::progress::Progress;
+
+/// A trace, or a program.
+#[derive(Args, Clone, Debug)]
+pub struct SubjectArgs {
+    /// The trace: an .ichnos file, or any format that `convert` reads.
+    #[arg(value_name = "FILE", conflicts_with = "command")]
+    file: Option<PathBuf>,
+    /// The input's format, where contents and name do not tell it.
+    #[arg(long, value_name = "FORMAT")]
+    from: Option<Format>,
+    /// Keep the trace of the program in this file, too.
+    #[arg(short, long, value_name = "FILE", requires = "command")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    write: WriteArgs,
+    #[command(flatten)]
+    live: LiveArgs,
+    /// The program and its arguments, after `--`.
+    #[arg(last = true, value_name = "PROG")]
+    command: Vec<OsString>,
+}
+
+/// A subject, ready to be told to a sink.
+pub struct Subject<'a> {
+    args: &'a SubjectArgs,
+    input: Option<Input>,
+}
+
+impl SubjectArgs {
+    /// Opens the trace, if it is one. `verb` is for the hint in the error.
+    pub fn open(&self, verb: &str) -> Result<Subject<'_>> {
+        if self.file.is_none() && self.command.is_empty() {
+            bail!("name a trace, or a program after `--`: ichnos {verb} -- ls /usr/share");
+        }
+        let open = |file: &PathBuf| Input::open(file, self.from, &ReadOptions::default());
+        Ok(Subject { args: self, input: self.file.as_ref().map(open).transpose()? })
+    }
+
+    /// Who has standard output.
+    pub const fn stage(&self) -> Stage {
+        if self.file.is_some() { Stage::Free } else { Stage::Shared }
+    }
+}
+
+impl Subject<'_> {
+    /// What each thread counts to, where that is known beforehand.
+    pub fn promised(&self) -> Vec<(ThreadId, Totals)> {
+        self.input.as_ref().map(Input::promised).unwrap_or_default()
+    }
+
+    /// Tells all of it to a sink; `doing` says what for.
+    pub fn drive(mut self, sink: &mut AnySink<'_>, doing: &'static str) -> Result<Ending> {
+        let args = self.args;
+        if let Some(input) = &mut self.input {
+            let mut sink = Progress::new(sink, input.insns(), doing);
+            input.drive(&Part { order: Order::ByTime, ..Part::default() }, &mut sink)?;
+            sink.into_inner();
+            return Ok(Ending::Good);
+        }
+        let live = match &args.output {
+            None => {
+                let mut sink = Progress::new(sink, None, doing);
+                let live = args.live.step(&args.command, Values::Omit, &mut sink)?;
+                sink.into_inner();
+                live
+            }
+            Some(path) => {
+                let file = TraceFile::new(path.clone(), args.write.options());
+                let mut sink = Progress::new(Both(Tee::new(file, sink)), None, doing);
+                let live = args.live.step(&args.command, Values::Omit, &mut sink)?;
+                sink.into_inner();
+                live
+            }
+        };
+        Ok(live.ending)
+    }
+}
