@@ -81,10 +81,11 @@ fn traces() -> Result<Vec<PathBuf>> {
 }
 
 fn record(folder: &Path, words: &str, path: &Path) -> Result<()> {
-    // Once the range is full, convert hangs up and valgrind dies of the pipe.
+    // Once the range of the only thread is full, convert hangs up and valgrind dies
+    // of the pipe.
     let line = format!(
         "valgrind --tool=lackey --trace-mem=yes --log-fd=9 {words} 9>&1 >/dev/null 2>/dev/null | \
-         '{}' convert - --from lackey --range ..{INSNS} --to ichnos -o '{}.part'",
+         '{}' convert - --from lackey --thread 0 --range ..{INSNS} --to ichnos -o '{}.part'",
         ichnos().get_program().to_string_lossy(),
         path.display()
     );
