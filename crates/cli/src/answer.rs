@@ -1,6 +1,9 @@
 //! An answer: facts and tables, printed as text, JSON or CSV.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::io::Write;
+
+use anyhow::Result;
 use clap::Args;
 use ichnos_report::Table;
 use serde_json::{Map, Value};
@@ -31,6 +34,11 @@ pub enum Stage {
     /// The program that was traced: text goes to standard error, unless it was
     /// asked for in a machine's form.
     Shared,
+}
+
+/// Prints text; a reader that goes away (`| head`) is an error, not a panic.
+pub fn out(text: &str) -> Result<()> {
+    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }
 
 /// Facts and tables.
@@ -76,15 +84,17 @@ impl Answer {
     }
 
     /// Prints it.
-    pub fn print(&self, format: FormatArgs, stage: Stage) {
+    pub fn print(&self, format: FormatArgs, stage: Stage) -> Result<()> {
         if format.json {
-            println!("{}", self.to_json());
+            out(&format!("{}\n", self.to_json()))
         } else if format.csv {
-            print!("{}", self.to_csv());
+            out(&self.to_csv())
         } else if stage == Stage::Shared {
-            eprint!("\nichnos: {}", self.to_text());
+            let mark = if self.headline.is_empty() { "" } else { "ichnos: " };
+            eprint!("\n{mark}{}", self.to_text());
+            Ok(())
         } else {
-            print!("{}", self.to_text());
+            out(&self.to_text())
         }
     }
 

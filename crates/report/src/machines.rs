@@ -49,6 +49,6 @@ pub fn machine_text(machines: &[Machine]) -> String {
 }
 
 fn cache_text(name: &str, cache: &CacheConfig) -> String {
-    let size = number::bytes(cache.size).replace(".00", "");
+    let size = number::bytes(cache.size).replace(".00 ", " ").replace(".0 ", " ");
     format!("{name} {size} {}-way", cache.ways)
 }

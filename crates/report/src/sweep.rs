@@ -2,7 +2,7 @@
 //! combination.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_model::{Grid, GridPoint, SweepCache};
+use ichnos_model::{Grid, GridPoint, SweepCache, parse_size};
 
 use crate::table::{Cell, Table};
 
@@ -26,7 +26,8 @@ pub fn sweep_table(grid: &Grid, points: &[GridPoint], results: &[Vec<SweepCache>
     }
     for (point, caches) in points.iter().zip(results) {
         for cache in caches {
-            let values = point.values.iter().map(|value| Cell::Text(value.clone()));
+            let values = grid.axes.iter().zip(&point.values);
+            let values = values.map(|(axis, value)| shown(&axis.field, value));
             table.row(values.chain([
                 Cell::Text(cache.name.clone()),
                 Cell::Count(cache.accesses.total()),
@@ -39,4 +40,13 @@ pub fn sweep_table(grid: &Grid, points: &[GridPoint], results: &[Vec<SweepCache>
         }
     }
     table
+}
+
+/// A field's value: numbers as numbers, sizes with their unit.
+fn shown(field: &str, value: &str) -> Cell {
+    match parse_size(field, value) {
+        Ok(bytes) if field.ends_with(".size") => Cell::Bytes(bytes),
+        Ok(number) => Cell::Count(number),
+        Err(_) => value.into(),
+    }
 }

@@ -81,7 +81,7 @@ pub fn run(args: Args) -> Result<Ending> {
     let annotated = sink.0.into_annotated();
     let notes = describe(&models);
     export(&args, &annotated, &notes)?;
-    answer(&args, &annotated)?.print(args.format, args.subject.stage());
+    answer(&args, &annotated)?.print(args.format, args.subject.stage())?;
     Ok(ending)
 }
 

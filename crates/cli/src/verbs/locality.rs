@@ -57,9 +57,9 @@ pub struct Args {
     /// them.
     #[arg(long, value_name = "COUNT", value_parser = count::count)]
     phases: Option<u64>,
-    /// The most phases.
-    #[arg(long, value_name = "N", default_value_t = 30)]
-    most_phases: u32,
+    /// The most phases [default: 30, or the square root of the number of intervals if less].
+    #[arg(long, value_name = "N", requires = "phases")]
+    most_phases: Option<u32>,
     /// How many accesses the stride profile lists.
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
@@ -99,7 +99,7 @@ enum Which {
 pub fn run(args: Args) -> Result<Ending> {
     let mut sink = Erase(Locality::new(&args.wanted()?)?);
     let ending = args.subject.open("locality")?.drive(&mut sink, "measuring")?;
-    answer(&args, sink.0).print(args.format, args.subject.stage());
+    answer(&args, sink.0).print(args.format, args.subject.stage())?;
     Ok(ending)
 }
 
@@ -160,7 +160,11 @@ fn answer(args: &Args, mut found: Locality) -> Answer {
         answer.table("mix", "Instruction mix", mix_table(&mix.report()));
     }
     if let Some(blocks) = &found.blocks {
-        let config = PhasesConfig { most: args.most_phases, ..PhasesConfig::default() };
+        // With as many phases as intervals each one is perfect and says nothing.
+        let root = (blocks.intervals().len() as f64).sqrt().ceil() as u32;
+        let usual = PhasesConfig::default();
+        let most = args.most_phases.unwrap_or(usual.most.min(root));
+        let config = PhasesConfig { most, ..usual };
         let phases = Phases::find(blocks.intervals(), &config);
         answer.fact("intervals", phases.of_interval.clone());
         answer.fact("blocks", blocks.leaders().len());

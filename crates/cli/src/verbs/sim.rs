@@ -7,10 +7,10 @@ use std::thread::available_parallelism;
 
 use anyhow::{Result, bail};
 use ichnos_base::{ThreadId, Totals};
-use ichnos_model::{Grid, HierarchyConfig, Hints, Machine, Sharing, Sweep, Windowed};
+use ichnos_model::{Caches, Grid, HierarchyConfig, Hints, Machine, Sharing, Sweep, Windowed};
 use ichnos_report::{Rows, machine_table, machine_text, sweep_table};
 
-use crate::answer::{Answer, FormatArgs, Stage};
+use crate::answer::{self, Answer, FormatArgs, Stage};
 use crate::count;
 use crate::erase::Erase;
 use crate::exit::Ending;
@@ -80,15 +80,15 @@ fn by(text: &str) -> Result<By, String> {
 /// Runs the verb.
 pub fn run(args: Args) -> Result<Ending> {
     if args.hierarchy.wants_list() {
-        list(args.format);
+        list(args.format)?;
         return Ok(Ending::Good);
     }
     let (breakdown, window) = args.breakdown()?;
-    let subject = args.subject.open("sim")?;
     if let Some(text) = &args.sweep {
-        return sweep(&args, text, subject);
+        return sweep(&args, text);
     }
     let mut models = Simulation::new(&args.hierarchy.models()?, breakdown)?;
+    let subject = args.subject.open("sim")?;
     let ending = match (args.warmup.and_then(NonZeroU64::new), window) {
         (None, None) => subject.drive(&mut Erase(&mut models), "simulating")?,
         (None, Some(window)) => {
@@ -99,7 +99,7 @@ pub fn run(args: Args) -> Result<Ending> {
         (Some(warmup), _) => warmed(subject, &mut models, warmup)?,
     };
     let rows = if args.per_core { Rows::EachCore } else { Rows::Together };
-    models.answer(rows).print(args.format, args.subject.stage());
+    models.answer(rows).print(args.format, args.subject.stage())?;
     Ok(ending)
 }
 
@@ -145,24 +145,24 @@ fn warmed(subject: Subject<'_>, models: &mut Simulation, warmup: NonZeroU64) -> 
 }
 
 /// Prints the known machines.
-fn list(format: FormatArgs) {
+fn list(format: FormatArgs) -> Result<()> {
     let machines = Machine::all();
+    if format.is_text() {
+        return answer::out(&machine_text(&machines));
+    }
     let mut answer = Answer::default();
     answer.table("machines", "", machine_table(&machines));
-    if format.is_text() {
-        print!("{}", machine_text(&machines));
-    } else {
-        answer.print(format, Stage::Free);
-    }
+    answer.print(format, Stage::Free)
 }
 
-fn sweep(args: &Args, text: &str, subject: Subject<'_>) -> Result<Ending> {
+fn sweep(args: &Args, text: &str) -> Result<Ending> {
     let grid = Grid::parse(text)?;
     let mut base = args.hierarchy.models()?.caches;
     if !args.hierarchy.says_levels() {
         leave_out_unnamed(&mut base, &grid);
     }
     let points = grid.points(&base)?;
+    let subject = args.subject.open("sim")?;
     let mut configs: Vec<_> = points.iter().map(|point| point.config.clone()).collect();
     ease(&mut configs, &subject.promised());
     let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
@@ -174,17 +174,23 @@ fn sweep(args: &Args, text: &str, subject: Subject<'_>) -> Result<Ending> {
     let mut answer = Answer::new(format!("{} {caches}", points.len()));
     answer.fact("configurations", points.len()).fact("one_pass", one_pass);
     answer.table("sweep", "", sweep_table(&grid, &points, &results));
-    answer.print(args.format, args.subject.stage());
+    answer.print(args.format, args.subject.stage())?;
     Ok(ending)
 }
 
-/// Leaves out the levels behind the last one that a sweep names: what the
-/// nearer ones count does not depend on them.
+/// Leaves out the levels behind the last one that a sweep names, and the other
+/// side of that one: what the rest counts does not depend on them.
 fn leave_out_unnamed(base: &mut HierarchyConfig, grid: &Grid) {
     let named = |name: &str| grid.axes.iter().any(|axis| axis.field.starts_with(name));
-    if let Some(last) = base.levels.iter().rposition(|level| named(&level.name)) {
-        base.levels.truncate(last + 1);
-    }
+    let Some(last) = base.levels.iter().rposition(|level| named(&level.name)) else { return };
+    base.levels.truncate(last + 1);
+    let Some(level) = base.levels.last_mut().filter(|_| last == 0) else { return };
+    let [code, data] = ["i.", "d."].map(|side| named(&format!("{}{side}", level.name)));
+    level.caches = match level.caches.clone() {
+        Caches::Split { data, .. } if !code => Caches::Data(data),
+        Caches::Split { code, .. } if !data => Caches::Code(code),
+        both => both,
+    };
 }
 
 /// Puts equivalent settings in place of those that the one-pass method does not

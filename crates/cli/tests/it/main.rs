@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
+mod annotate;
 mod failures;
+mod models;
 mod programs;
 mod support;
 mod verbs;

@@ -1,0 +1,297 @@
+//! The models as users meet them: machines, files, sweeps, warm-ups, breakdowns
+//! and locality, each checked against another way to the same number.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::sync::OnceLock;
+
+use ichnos_testkit::guest::{self, Link};
+use serde_json::Value;
+
+use crate::support::{Folder, Run, ichnos};
+
+/// A trace that many tests read: a small sort without libraries.
+fn sample() -> (&'static Folder, &'static str) {
+    static SAMPLE: OnceLock<(Folder, String)> = OnceLock::new();
+    let (folder, program) = SAMPLE.get_or_init(|| {
+        let folder = Folder::new();
+        let program = guest::build("bare_sort.c", Link::Bare, &["-g"]);
+        let program = program.to_str().unwrap().to_owned();
+        let run = ichnos(&folder, &["step", "-q", "-o", "sort.ichnos", "--", &program]);
+        assert_eq!(run.stderr, "");
+        (folder, program)
+    });
+    (folder, program)
+}
+
+#[track_caller]
+fn good(run: Run) -> Run {
+    assert_eq!(run.status, 0, "{}{}", run.stdout, run.stderr);
+    run
+}
+
+/// The JSON answer of a verb about the sample.
+#[track_caller]
+fn ask(verb: &str, args: &[&str]) -> Value {
+    let args = [&[verb, "--json"], args, &["sort.ichnos"]].concat();
+    good(ichnos(sample().0, &args)).json()
+}
+
+/// The message of a verb that must fail.
+#[track_caller]
+fn fails(verb: &str, args: &[&str]) -> String {
+    let run = ichnos(sample().0, &[&[verb], args, &["sort.ichnos"]].concat());
+    assert_eq!(run.status, 2, "{}{}", run.stdout, run.stderr);
+    run.stderr
+}
+
+/// The number under a key of the row that has `name` under another key.
+#[track_caller]
+fn cell(rows: &Value, (key, name): (&str, &str), column: &str) -> u64 {
+    let row = rows.as_array().unwrap().iter().find(|row| row[key] == name);
+    row.unwrap_or_else(|| panic!("no {name} in {rows}"))[column].as_u64().unwrap()
+}
+
+fn sum(rows: &Value, column: &str) -> u64 {
+    rows.as_array().unwrap().iter().map(|row| row[column].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn every_machine_is_listed_with_its_source_and_can_be_simulated() {
+    let (folder, _) = sample();
+    let text = good(ichnos(folder, &["sim", "--machine", "list"])).stdout;
+    assert!(text.contains("zen3\n") && text.contains("Source: "), "{text}");
+    let list = good(ichnos(folder, &["sim", "--machine", "list", "--json"])).json();
+    for machine in list["machines"].as_array().unwrap() {
+        assert!(!machine["source"].as_str().unwrap().is_empty());
+        let name = machine["machine"].as_str().unwrap();
+        let answer = ask("sim", &["--machine", name, "--tlb"]);
+        assert!(sum(&answer["tlbs"], "accesses") > 0, "{name}");
+        assert!(sum(&answer["caches"], "accesses") > 0, "{name}");
+    }
+    let message = fails("sim", &["--machine", "pdp11"]);
+    assert!(message.contains("--machine") && message.contains("zen3"), "{message}");
+}
+
+#[test]
+fn a_live_run_counts_what_the_stored_trace_counts() {
+    let (folder, program) = sample();
+    let models = ["--machine", "skylake", "--tlb", "--branch", "tage", "--by", "region", "--json"];
+    let live = good(ichnos(folder, &[&["sim"], &models[..], &["--", program]].concat()));
+    let live: Value = serde_json::from_str(live.stdout.lines().last().unwrap()).unwrap();
+    let stored = good(ichnos(folder, &[&["sim"], &models[..], &["sort.ichnos"]].concat())).json();
+    assert_eq!(live, stored);
+    assert!(cell(&live["branches"], ("branches", "conditional"), "wrong") > 0);
+}
+
+#[test]
+fn a_file_describes_any_number_of_levels() {
+    let (folder, _) = sample();
+    let text = r#"
+[[level]]
+code = "1K,2,64"
+data = { size = "1K", ways = 2, line = 64, replacement = "fifo" }
+[[level]]
+cache = { size = "2K", ways = 2, line = 64 }
+[[level]]
+cache = { size = "4K", ways = 2, line = 64 }
+[[level]]
+sharing = "shared"
+cache = { size = "8K", ways = 2, line = 128 }
+[[tlb]]
+unified = { entries = 4, ways = 4 }
+[branch]
+predictor = "bimodal"
+"#;
+    let path = folder.write("machine.toml", text.as_bytes());
+    let answer = ask("sim", &["--config", &path]);
+    let names: Vec<_> =
+        answer["caches"].as_array().unwrap().iter().map(|c| c["cache"].as_str().unwrap()).collect();
+    assert_eq!(names, ["l1i", "l1d", "l2", "l3", "l4"]);
+    let of = |cache, column| cell(&answer["caches"], ("cache", cache), column);
+    assert_eq!(of("l2", "accesses"), of("l1i", "misses") + of("l1d", "misses"));
+    assert_eq!(of("l3", "accesses"), of("l2", "misses"));
+    assert_eq!(sum(&answer["tlbs"], "misses"), answer["walks"]["walks"].as_u64().unwrap());
+    assert!(cell(&answer["branches"], ("branches", "all"), "predicted") > 0);
+
+    let wrong = folder.write("wrong.toml", text.replace("\"fifo\"", "\"best\"").as_bytes());
+    let message = fails("sim", &["--config", &wrong]);
+    assert!(message.contains("wrong.toml:4: l1d.replacement: expected lru"), "{message}");
+    let message = fails("sim", &["--config", "nowhere.toml"]);
+    assert!(message.contains("nowhere.toml: No such file"), "{message}");
+}
+
+#[test]
+fn each_point_of_a_sweep_is_what_a_single_simulation_says() {
+    let (folder, _) = sample();
+    let sweep = ask("sim", &["--sweep", "l1d.size=1K..4K,l1d.ways=1,2,8"]);
+    assert_eq!(sweep["one_pass"], true);
+    let rows = sweep["sweep"].as_array().unwrap();
+    assert_eq!(rows.len(), 9);
+    for row in rows {
+        let cache = format!("{},{},64", row["l1d.size"], row["l1d.ways"]);
+        let single = ask("sim", &["--l1d", &cache, "--l2", "none", "--l3", "none"]);
+        for column in ["accesses", "misses", "load_misses", "store_misses"] {
+            let want = cell(&single["caches"], ("cache", "l1d"), column);
+            assert_eq!(row[column].as_u64(), Some(want), "{cache} {column}");
+        }
+    }
+    // Two levels and a policy without a stack: models in parallel.
+    let sweep = ask(
+        "sim",
+        &["--sweep", "l1d.replacement=fifo,lru,l2.size=2K,4K", "--l3", "none", "--l2", "2K,4,64"],
+    );
+    assert_eq!(sweep["one_pass"], false);
+    for row in sweep["sweep"].as_array().unwrap().iter().filter(|row| row["cache"] == "l2") {
+        let l1d = format!("32K,8,64,{}", row["l1d.replacement"].as_str().unwrap());
+        let l2 = format!("{},4,64", row["l2.size"]);
+        let single = ask("sim", &["--l1d", &l1d, "--l2", &l2, "--l3", "none"]);
+        assert_eq!(
+            row["misses"].as_u64(),
+            Some(cell(&single["caches"], ("cache", "l2"), "misses"))
+        );
+    }
+    let csv = good(ichnos(folder, &["sim", "--sweep", "l1d.ways=1,2", "--csv", "sort.ichnos"]));
+    assert!(csv.stdout.starts_with("l1d.ways,cache,accesses,misses,"), "{}", csv.stdout);
+    assert_eq!(csv.stdout.lines().count(), 3);
+    let message = fails("sim", &["--sweep", "l1d.colour=red"]);
+    assert!(message.contains("l1d.colour: expected a field"), "{message}");
+}
+
+#[test]
+fn a_warm_up_is_not_counted() {
+    let all = ask("sim", &["--tlb", "--branch", "gshare"]);
+    let rest = ask("sim", &["--tlb", "--branch", "gshare", "--warmup", "50K"]);
+    let total = all["instructions"].as_u64().unwrap();
+    assert_eq!(rest["instructions"].as_u64(), Some(total - 50_000));
+    // The windows of the whole run say what the warm-up was.
+    let windows = ask("sim", &["--by", "time=50K"])["by_time"].clone();
+    for name in ["l1i", "l1d", "l2", "l3"] {
+        for column in ["accesses", "misses"] {
+            let first = windows[0][format!("{name}_{column}")].as_u64().unwrap();
+            let whole = cell(&all["caches"], ("cache", name), column);
+            assert_eq!(cell(&rest["caches"], ("cache", name), column), whole - first);
+        }
+    }
+    assert!(sum(&rest["tlbs"], "misses") <= sum(&all["tlbs"], "misses"));
+    let wrong = |answer: &Value| cell(&answer["branches"], ("branches", "all"), "wrong");
+    assert!(0 < wrong(&rest) && wrong(&rest) < wrong(&all));
+    let message = fails("sim", &["--warmup", "1G"]);
+    assert!(message.contains("--warmup"), "{message}");
+    let message = fails("sim", &["--warmup", "1K", "--by", "time=1K"]);
+    assert!(message.contains("--warmup"), "{message}");
+}
+
+#[test]
+fn parts_add_up_to_the_whole() {
+    let answer = ask("sim", &["--by", "region", "--by", "time=10K"]);
+    let caches = &answer["caches"];
+    let data = cell(caches, ("cache", "l1d"), "accesses");
+    let regions = &answer["by_region"];
+    assert_eq!(sum(regions, "loads") + sum(regions, "stores"), data);
+    assert_eq!(sum(regions, "fetches"), cell(caches, ("cache", "l1i"), "accesses"));
+    assert_eq!(sum(regions, "l3_misses"), cell(caches, ("cache", "l3"), "misses"));
+    assert!(cell(regions, ("region", "[stack]"), "loads") > 0);
+    let windows = &answer["by_time"];
+    assert_eq!(sum(windows, "instructions"), answer["instructions"].as_u64().unwrap());
+    assert_eq!(sum(windows, "l1d_accesses"), data);
+    let message = fails("sim", &["--by", "region", "--by", "thread"]);
+    assert!(message.contains("--by"), "{message}");
+    let message = fails("sim", &["--by", "moon"]);
+    assert!(message.contains("thread, region or time=COUNT"), "{message}");
+}
+
+#[test]
+fn threads_have_rows_of_their_own() {
+    let folder = Folder::new();
+    let program = guest::build("threads.c", Link::Static, &[]);
+    let args =
+        ["sim", "--by", "thread", "--json", "-o", "t.ichnos", "--", program.to_str().unwrap()];
+    let run = ichnos(&folder, &args);
+    let answer: Value = serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
+    let threads = &answer["by_thread"];
+    let info = good(ichnos(&folder, &["info", "--json", "t.ichnos"])).json();
+    assert_eq!(threads.as_array().unwrap().len(), info["threads"].as_array().unwrap().len());
+    assert!(threads.as_array().unwrap().len() >= 2);
+    assert_eq!(sum(threads, "fetches"), cell(&answer["caches"], ("cache", "l1i"), "accesses"));
+}
+
+/// A fully associative LRU cache is simulated in quite another way.
+#[test]
+fn the_curve_is_what_fully_associative_caches_say() {
+    let answer = ask("locality", &["--show", "curve,reuse"]);
+    let references = answer["references"].as_u64().unwrap();
+    assert_eq!(sum(&answer["reuse"], "references"), references);
+    for lines in [4u64, 16, 32] {
+        let cache = format!("{},{lines},64", lines * 64);
+        let single = ask("sim", &["--l1d", &cache, "--l2", "none", "--l3", "none"]);
+        assert_eq!(cell(&single["caches"], ("cache", "l1d"), "accesses"), references);
+        let rows = answer["curve"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["lines"] == lines).unwrap();
+        let misses = row["miss_ratio"].as_f64().unwrap() * references as f64;
+        let want = cell(&single["caches"], ("cache", "l1d"), "misses");
+        assert!((misses - want as f64).abs() < 0.5, "{lines}: {misses} {want}");
+    }
+    // A sample of everything is no sample.
+    let all = ask("locality", &["--show", "curve", "--shards", "1"]);
+    for (sampled, exact) in
+        all["curve"].as_array().unwrap().iter().zip(answer["curve"].as_array().unwrap())
+    {
+        let [sampled, exact] = [sampled, exact].map(|row| row["miss_ratio"].as_f64().unwrap());
+        assert!((sampled - exact).abs() < 1e-6, "{sampled} {exact}");
+    }
+    let every = ask("locality", &["--show", "curve", "--all-sizes"]);
+    assert!(every["curve"].as_array().unwrap().len() > answer["curve"].as_array().unwrap().len());
+}
+
+#[test]
+fn mix_and_working_set_agree_with_info() {
+    let (folder, _) = sample();
+    let info = good(ichnos(folder, &["info", "--json", "sort.ichnos"])).json();
+    let answer = ask("locality", &["--window", "10K"]);
+    let all = |group: &str| {
+        let rows = answer["mix"].as_array().unwrap().iter();
+        let mut rows = rows.filter(|row| row["group"] == group && row["member"] == "all");
+        rows.next().unwrap()["count"].as_u64()
+    };
+    assert_eq!(all("instructions"), info["instructions"].as_u64());
+    assert_eq!(all("loads"), info["loads"].as_u64());
+    assert_eq!(all("stores"), info["stores"].as_u64());
+    assert_eq!(all("branches"), info["branches"].as_u64());
+    let set = &answer["working_set"];
+    assert_eq!(sum(set, "new_lines"), answer["footprint_lines"].as_u64().unwrap());
+    let last = set.as_array().unwrap().last().unwrap();
+    assert_eq!(last["until"], info["instructions"]);
+    let stride = &answer["strides"][0];
+    assert!(stride["place"].as_str().unwrap().contains("bare_sort.c:"), "{stride}");
+}
+
+#[test]
+fn phases_cover_the_run() {
+    let answer = ask("locality", &["--show", "phases", "--phases", "2K"]);
+    let phases = answer["phases"].as_array().unwrap();
+    let weight: f64 = phases.iter().map(|phase| phase["weight"].as_f64().unwrap()).sum();
+    assert!((weight - 1.0).abs() < 1e-9, "{weight}");
+    let intervals = answer["intervals"].as_array().unwrap();
+    assert_eq!(sum(&answer["phases"], "intervals"), intervals.len() as u64);
+    assert!(phases.len() > 1 && phases.len() * 2 < intervals.len(), "{answer}");
+    let message = fails("locality", &["--show", "phases"]);
+    assert!(message.contains("--phases"), "{message}");
+}
+
+#[test]
+fn locality_passes_output_and_status_on() {
+    let folder = Folder::new();
+    let program = guest::build("bare_calls.c", Link::Bare, &["-g"]);
+    let program = program.to_str().unwrap();
+    let run = ichnos(&folder, &["locality", "--show", "mix", "--limit", "20K", "--", program]);
+    assert!(run.stderr.contains("Instruction mix"), "{}", run.stderr);
+    assert!(!run.stdout.contains("Instruction mix"), "{}", run.stdout);
+    let message = fails("locality", &["--line", "48"]);
+    assert!(message.contains("line must be a power of two, but is 48"), "{message}");
+    for verb in ["sim", "locality", "annotate"] {
+        let help = good(ichnos(&folder, &[verb, "--help"])).stdout;
+        assert!(help.contains(&format!("\n  ichnos {verb} ")), "{help}");
+        let run = ichnos(&folder, &[verb]);
+        assert!(run.status == 2 && run.stderr.contains("name a trace, or a program"));
+    }
+}
