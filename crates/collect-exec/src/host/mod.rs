@@ -1,0 +1,10 @@
+//! The host side: starts programs and puts the engine into them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod inject;
+mod launch;
+mod maps;
+mod remote;
+mod self_image;
+
+pub use launch::{Launch, Randomize, Tracee};
