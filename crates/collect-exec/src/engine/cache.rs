@@ -295,8 +295,10 @@ impl Cache {
         let id = self.fragments.len() as u32;
         let base = draft.emit.base();
         let first = self.exits.len() as u32;
+        let split = draft.call.map_or(usize::MAX, |call| call.offset);
         for exit in std::mem::take(&mut draft.exits) {
-            self.open(&mut draft.emit, exit, (id, region));
+            let own = exit.patch.or(exit.inline).unwrap_or(0) < split;
+            self.open(&mut draft.emit, exit, (if own { id } else { id + 1 }, region));
         }
         let memory = &mut self.regions[region];
         let skip = (base - memory.next().0) as usize;
@@ -306,29 +308,7 @@ impl Cache {
         if written.is_err() {
             sys::die("the code cache is full");
         }
-        for pad in draft.pads.iter().filter(|p| p.kind == PadKind::Ret) {
-            if self.rets.get(pad.tag).is_none() {
-                self.rets.insert(pad.tag, pad.at);
-            }
-        }
-        for page in pages_of(&draft.source) {
-            self.by_page.entry(page).or_default().push(id);
-        }
-        self.by_pc.insert(pc, id);
-        self.order[region].push(id);
-        self.fragments.push(Fragment {
-            pc,
-            start: base + draft.entry as u64,
-            base,
-            end: base + draft.emit.offset() as u64,
-            region,
-            sites: draft.sites.into_boxed_slice(),
-            incoming: Vec::new(),
-            exits: first..self.exits.len() as u32,
-            pads: draft.pads,
-            source: draft.source,
-            live: true,
-        });
+        self.enter(draft, pc, region, first);
         for index in first..self.exits.len() as u32 {
             let exit = self.exits[index as usize];
             if let (true, Some(&to)) = (exit.patch != 0, self.by_pc.get(&exit.target)) {
@@ -336,6 +316,69 @@ impl Cache {
             }
         }
         id
+    }
+
+    /// Enters a placed draft in the books: one fragment, or two if it ends with a call. They
+    /// stand for the same pages, so that neither outlives the other.
+    fn enter(&mut self, draft: Draft, pc: u64, region: usize, first: u32) {
+        let (base, end) = (draft.emit.base(), draft.emit.base() + draft.emit.offset() as u64);
+        let pages = pages_of(&draft.source);
+        let last = self.exits.len() as u32;
+        let id = self.fragments.len() as u32;
+        let own = (first..last).filter(|&i| self.exits[i as usize].from == id).count() as u32;
+        let (mut sites, mut pads) = (draft.sites, draft.pads);
+        let mut call = None;
+        if let Some(split) = draft.call {
+            let start = base + split.offset as u64;
+            let at = sites.partition_point(|s| (s.offset as usize) < split.offset);
+            let mut rest = sites.split_off(at);
+            rest.iter_mut().for_each(|s| s.offset -= split.offset as u32);
+            let (before, after) = pads.into_iter().partition(|p: &Pad| p.at < start);
+            pads = before;
+            call = Some((split.pc, start, rest, after));
+        }
+        let own_end = call.as_ref().map_or(end, |c| c.1);
+        let fragment = Fragment {
+            pc,
+            start: base + draft.entry as u64,
+            base,
+            end: own_end,
+            region,
+            sites: sites.into_boxed_slice(),
+            incoming: Vec::new(),
+            exits: first..first + own,
+            pads,
+            live: true,
+        };
+        self.register(fragment, &pages);
+        if let Some((pc, start, sites, pads)) = call {
+            let fragment = Fragment {
+                pc,
+                start,
+                base: start,
+                end,
+                region,
+                sites: sites.into_boxed_slice(),
+                incoming: Vec::new(),
+                exits: first + own..last,
+                pads,
+                live: true,
+            };
+            self.register(fragment, &pages);
+        }
+    }
+
+    fn register(&mut self, fragment: Fragment, pages: &[u64]) {
+        let id = self.fragments.len() as u32;
+        for pad in fragment.pads.iter().filter(|p| p.kind == PadKind::Ret) {
+            self.rets.insert(pad.tag, pad.at);
+        }
+        for &page in pages {
+            self.by_page.entry(page).or_default().push(id);
+        }
+        self.by_pc.insert(fragment.pc, id);
+        self.order[fragment.region].push(id);
+        self.fragments.push(fragment);
     }
 
     fn open(&mut self, emit: &mut Emit, open: OpenExit, (from, region): (u32, usize)) {

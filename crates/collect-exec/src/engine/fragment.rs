@@ -11,8 +11,6 @@ impl Spills {
     pub const NONE: Self = Self(0);
     /// rcx is spilled.
     pub const RCX: Self = Self(1);
-    /// rax and rcx are spilled.
-    pub const RAX_RCX: Self = Self(3);
 
     /// Only this register is spilled, to the far slot.
     pub const fn far(reg: u8) -> Self {
@@ -87,8 +85,6 @@ pub struct Fragment {
     pub exits: std::ops::Range<u32>,
     /// Its landing pads.
     pub pads: Vec<Pad>,
-    /// Stretches (start, end) of the program's code that it translates.
-    pub source: Vec<(u64, u64)>,
     /// Whether it can still be entered.
     pub live: bool,
 }

@@ -63,6 +63,18 @@ pub struct Draft {
     pub pads: Vec<Pad>,
     /// Stretches of the program's code.
     pub source: Vec<(u64, u64)>,
+    /// Where the call begins with which the superblock ends, if it is not its entry.
+    pub call: Option<Call>,
+}
+
+/// A call inside a superblock: a fragment of its own, because every call of the program must
+/// have one landing pad only, or returns to it would be predicted wrongly.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// The program's address.
+    pub pc: u64,
+    /// The offset of its code.
+    pub offset: usize,
 }
 
 /// Why there is no translation.
@@ -88,8 +100,8 @@ pub fn translate(
 ) -> Result<Draft, Failure> {
     let emit = Emit::new(base);
     let (exits, pads) = (Vec::new(), Vec::new());
-    let mut draft =
-        Draft { emit, entry: 0, sites: Vec::with_capacity(32), exits, pads, source: Vec::new() };
+    let (sites, source) = (Vec::with_capacity(32), Vec::new());
+    let mut draft = Draft { emit, entry: 0, sites, exits, pads, source, call: None };
     if pad == Some(PadKind::Jump) {
         draft.pads.push(Pad { kind: PadKind::Jump, tag: pc, at: base });
         draft.emit.verify(pc, at::MISS_JUMP);
@@ -145,6 +157,7 @@ impl Draft {
             Err(Unsupported) => {
                 self.emit.cut(before.0);
                 self.sites.truncate(before.1);
+                self.call = None;
                 self.leave(ExitKind::Unsupported, insn.ip());
                 Next::End
             }
@@ -165,6 +178,7 @@ impl Draft {
                 return Ok(self.follow(around, insn.near_branch_target()));
             }
             FlowControl::Call if insn.is_call_near() => {
+                self.begin_call(insn.ip());
                 let fix = self.call_pad(insn.next_ip());
                 self.push_return(around, fix, insn.next_ip())?;
                 self.jump_out(insn.near_branch_target());
@@ -177,6 +191,7 @@ impl Draft {
                 return Ok(Next::End);
             }
             FlowControl::IndirectCall if insn.is_call_near_indirect() => {
+                self.begin_call(insn.ip());
                 self.spill_and_load(insn)?;
                 self.site(insn.ip(), Spills::RCX);
                 let fix = self.call_pad(insn.next_ip());
@@ -192,6 +207,13 @@ impl Draft {
             _ => return Err(Unsupported),
         }
         Ok(Next::Go(insn.next_ip()))
+    }
+
+    fn begin_call(&mut self, pc: u64) {
+        let offset = self.emit.offset();
+        if offset != self.entry {
+            self.call = Some(Call { pc, offset });
+        }
     }
 
     fn site(&mut self, pc: u64, spills: Spills) {
