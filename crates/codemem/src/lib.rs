@@ -14,4 +14,4 @@ mod error;
 mod region;
 
 pub use error::Error;
-pub use region::{Region, Where};
+pub use region::{Copied, Region, Where};

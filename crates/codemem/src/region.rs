@@ -37,6 +37,10 @@ pub struct Region {
     cold: usize,
 }
 
+/// The contents of a region, to be put in its place.
+#[derive(Debug)]
+pub struct Copied(OwnedFd);
+
 // SAFETY: a region owns its mappings; nothing in it belongs to one thread.
 unsafe impl Send for Region {}
 
@@ -59,16 +63,16 @@ impl Region {
         Ok(Self { run, write, len, hot: 0, cold: len })
     }
 
-    /// Puts a private copy of the region's contents in its place, at the same
-    /// addresses. After `fork` parent and child share the pages; the one that calls
-    /// this does so no more.
+    /// Copies what was given out, for a child process that must not share the pages.
+    ///
+    /// A parent that forks makes the copy first; the child then puts it in place with
+    /// [`Region::replace`]. Were the child to copy, the parent might change the code meanwhile.
     ///
     /// # Errors
     ///
-    /// [`Error::Map`] if the system refuses; the region is then still shared.
-    pub fn unshare(&mut self) -> Result<(), Error> {
+    /// [`Error::Map`] if the system refuses.
+    pub fn copy(&self) -> Result<Copied, Error> {
         let file = backing(self.len)?;
-        let at = |view: NonNull<u8>| Where::Over(HostAddr(view.as_ptr() as u64));
         let fresh = map(&file, self.len, Where::Anywhere, ProtFlags::READ | ProtFlags::WRITE)?;
         for (from, to) in [(0, self.hot), (self.cold, self.len)] {
             // SAFETY: both views are `len` bytes long, mapped and distinct, and
@@ -79,8 +83,18 @@ impl Region {
             }
         }
         unmap(fresh, self.len);
-        map(&file, self.len, at(self.write), ProtFlags::READ | ProtFlags::WRITE)?;
-        map(&file, self.len, at(self.run), ProtFlags::READ | ProtFlags::EXEC)?;
+        Ok(Copied(file))
+    }
+
+    /// Puts a copy in the region's place, at the same addresses.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the system refuses; the region must then not be used any more.
+    pub fn replace(&mut self, copy: &Copied) -> Result<(), Error> {
+        let at = |view: NonNull<u8>| Where::Over(HostAddr(view.as_ptr() as u64));
+        map(&copy.0, self.len, at(self.write), ProtFlags::READ | ProtFlags::WRITE)?;
+        map(&copy.0, self.len, at(self.run), ProtFlags::READ | ProtFlags::EXEC)?;
         Ok(())
     }
 
@@ -272,7 +286,10 @@ mod tests {
         assert_eq!(call(at), 1);
         region.patch_u32(at.offset(1), 77).expect("inside");
         assert_eq!(call(at), 77);
-        region.unshare().expect("a copy");
+        let copy = region.copy().expect("a copy");
+        region.patch_u32(at.offset(1), 78).expect("inside");
+        assert_eq!(call(at), 78);
+        region.replace(&copy).expect("the copy in place");
         assert_eq!(call(at), 77);
     }
 

@@ -26,6 +26,8 @@ pub struct Boot {
     /// Stretches (start, length) that the host blocked while the engine's libraries were
     /// mapped.
     pub reserved: [[u64; 2]; RESERVED],
+    /// The trace's number of the process and of its first thread.
+    pub ids: [u32; 2],
     /// Diagnostics: bit 0 says to tell statistics at exit.
     pub debug: u64,
 }

@@ -47,6 +47,12 @@ pub enum Error {
         /// What is wrong.
         why: &'static str,
     },
+    /// The channel to the program could not be made.
+    #[error("cannot make the channel to the program")]
+    Channel {
+        /// What the system said.
+        source: io::Error,
+    },
     /// The engine's place in the address space is taken.
     #[error("process {pid} already uses the addresses that the engine needs")]
     Occupied {

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use ichnos_base::{CacheAddr, HostAddr};
-use ichnos_codemem::{Region, Where};
+use ichnos_codemem::{Copied, Region, Where};
 
 use super::ctx::exit;
 use super::emit::{Emit, LEAVE_LEN};
@@ -276,10 +276,17 @@ impl Cache {
         }
     }
 
+    /// Copies of all regions, made before a fork for the child.
+    pub fn copies(&self) -> Option<Vec<Copied>> {
+        self.regions.iter().map(|r| r.copy().ok()).collect()
+    }
+
     /// Gives the cache memory of its own in the child of a fork.
-    pub fn unshare(&mut self) {
-        if self.regions.iter_mut().any(|r| r.unshare().is_err()) {
-            sys::die("no memory for the code cache of a new process");
+    pub fn replace(&mut self, copies: &[Copied]) {
+        for (region, copy) in self.regions.iter_mut().zip(copies) {
+            if region.replace(copy).is_err() {
+                sys::die("no memory for the code cache of a new process");
+            }
         }
     }
 

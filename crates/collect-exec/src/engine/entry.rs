@@ -47,6 +47,9 @@ fn run(boot: &Boot) -> ! {
     if boot.size != size_of::<Boot>() as u64 {
         sys::die("host and engine are of different builds");
     }
+    if !super::tap::header().is_valid() {
+        sys::die("the tap is not of this version");
+    }
     alloc::become_engine();
     std::panic::set_hook(Box::new(|info| {
         sys::say("ichnos: the engine failed: ");
@@ -62,6 +65,7 @@ fn run(boot: &Boot) -> ! {
     state::set(State {
         cache: Lock::new(cache),
         threads: Lock::new(Vec::new()),
+        ids: boot.ids,
         debug: boot.debug,
         exits: AtomicU64::new(0),
     });

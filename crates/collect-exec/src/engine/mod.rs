@@ -23,6 +23,7 @@ mod signals;
 mod state;
 mod sys;
 mod syscalls;
+mod tap;
 mod thread;
 mod translate;
 mod xstate;

@@ -16,6 +16,8 @@ pub struct State {
     pub cache: Lock<Cache>,
     /// The contexts of all threads, as addresses.
     pub threads: Lock<Vec<u64>>,
+    /// The trace's number of the process and of its first thread.
+    pub ids: [u32; 2],
     /// Diagnostics.
     pub debug: u64,
     /// How often the cache was left for the dispatcher.

@@ -120,6 +120,12 @@ pub fn forget(ctx: &mut Ctx) {
     }
 }
 
+/// For a fork: nobody changes the books while `during` runs.
+pub fn held<T>(during: impl FnOnce() -> T) -> T {
+    let _free = FREE.lock();
+    during()
+}
+
 /// In the child of a fork only the calling thread is left.
 pub fn only(ctx: &Ctx) {
     let mut threads = state::get().threads.lock();

@@ -27,8 +27,21 @@ const TASK_END: u64 = 0x7fff_ffff_f000;
 const ENVIRONMENT: &[u8] =
     b"GLIBC_TUNABLES=glibc.pthread.rseq=0:glibc.malloc.mmap_threshold=1\0";
 
+/// What an engine is told about its place in the whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// Descriptor of the tap in this process.
+    pub tap: i32,
+    /// Bytes of the tap.
+    pub tap_len: u64,
+    /// The trace's numbers of the process and its first thread.
+    pub ids: [u32; 2],
+    /// Diagnostics.
+    pub debug: u64,
+}
+
 /// Injects the engine and lets the process run.
-pub fn inject(pid: i32, debug: u64) -> Result<(), Error> {
+pub fn inject(pid: i32, order: &Order) -> Result<(), Error> {
     let maps = mapped(pid)
         .map_err(|source| Error::Process { what: "read the mappings of", pid, source })?;
     if maps.iter().any(|&(start, end)| window::overlaps(start, end - start)) {
@@ -42,8 +55,9 @@ pub fn inject(pid: i32, debug: u64) -> Result<(), Error> {
         map_image(&mut remote, loader, window::LOADER)?;
     }
     anonymous(&mut remote, (window::STACK, window::STACK_LEN), PROT_READ | PROT_WRITE)?;
+    map_tap(&mut remote, order)?;
     let reserved = reserve(&mut remote, &maps)?;
-    let boot = boot(&remote, &reserved, debug);
+    let boot = boot(&remote, &reserved, order);
     let sp = write_stack(&remote, pid, &boot, &image)?;
     let entry = match &loader {
         Some(loader) => window::LOADER + loader.entry,
@@ -52,7 +66,7 @@ pub fn inject(pid: i32, debug: u64) -> Result<(), Error> {
     remote.release(entry, sp)
 }
 
-fn boot(remote: &Remote, reserved: &[[u64; 2]], debug: u64) -> Boot {
+fn boot(remote: &Remote, reserved: &[[u64; 2]], order: &Order) -> Boot {
     let r = remote.regs();
     let mut boot = Boot {
         size: size_of::<Boot>() as u64,
@@ -64,7 +78,8 @@ fn boot(remote: &Remote, reserved: &[[u64; 2]], debug: u64) -> Boot {
         rflags: r.eflags,
         reserved_len: reserved.len() as u64,
         reserved: [[0; 2]; RESERVED],
-        debug,
+        ids: order.ids,
+        debug: order.debug,
     };
     boot.reserved[..reserved.len()].copy_from_slice(reserved);
     boot
@@ -96,15 +111,24 @@ fn reserve(remote: &mut Remote, maps: &[(u64, u64)]) -> Result<Vec<[u64; 2]>, Er
 }
 
 fn map_image(remote: &mut Remote, image: &Image, base: u64) -> Result<(), Error> {
-    let fd = open(remote, &image.path)?;
+    let fd = open(remote, &image.path, libc::O_RDONLY)?;
     for segment in &image.segments {
         map_segment(remote, segment, base, fd)?;
     }
     remote.syscall(libc::SYS_close, &[fd]).map(drop)
 }
 
+fn map_tap(remote: &mut Remote, order: &Order) -> Result<(), Error> {
+    let path = format!("/proc/{}/fd/{}", std::process::id(), order.tap);
+    let fd = open(remote, &path, libc::O_RDWR)?;
+    let prot = (PROT_READ | PROT_WRITE) as u64;
+    let flags = (libc::MAP_SHARED | MAP_FIXED_NOREPLACE) as u64;
+    remote.syscall(libc::SYS_mmap, &[window::TAP, order.tap_len, prot, flags, fd, 0])?;
+    remote.syscall(libc::SYS_close, &[fd]).map(drop)
+}
+
 /// Opens a file of ours in the process; its path is written below the stack's red zone.
-fn open(remote: &mut Remote, path: &str) -> Result<u64, Error> {
+fn open(remote: &mut Remote, path: &str, mode: i32) -> Result<u64, Error> {
     let path = if path == "/proc/self/exe" {
         format!("/proc/{}/exe\0", std::process::id())
     } else {
@@ -112,7 +136,7 @@ fn open(remote: &mut Remote, path: &str) -> Result<u64, Error> {
     };
     let at = (remote.regs().rsp - 512 - path.len() as u64) & !15;
     remote.write(at, path.as_bytes())?;
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    let flags = mode | libc::O_CLOEXEC;
     remote.syscall(libc::SYS_openat, &[libc::AT_FDCWD as u64, at, flags as u64])
 }
 

@@ -2,11 +2,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Output};
+use std::sync::Arc;
 
-use super::inject::inject;
+use ichnos_tap::Layout;
+
+use super::channel::Channel;
+use super::follow::Follower;
+use super::inject::{Order, inject};
 use super::remote::wait_stop;
 use crate::{Error, engine};
 
@@ -33,6 +39,9 @@ pub struct Launch {
 #[derive(Debug)]
 pub struct Tracee {
     child: Child,
+    // Ended before the channel on which it listens.
+    _follower: Follower,
+    _channel: Arc<Channel>,
 }
 
 impl Launch {
@@ -80,12 +89,16 @@ impl Launch {
             .spawn()
             .map_err(|source| Error::Start { program: name(), source })?;
         let pid = child.id() as i32;
-        if let Err(error) = take_over(pid, self.debug) {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(error);
+        match open_channel(self.debug).and_then(|c| take_over(pid, &c.0, self.debug).map(|()| c)) {
+            Ok((channel, follower)) => {
+                Ok(Tracee { child, _follower: follower, _channel: channel })
+            }
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
         }
-        Ok(Tracee { child })
     }
 }
 
@@ -107,6 +120,11 @@ impl Tracee {
     ///
     /// What the system says.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        if let Some(input) = self.child.stdin.take() {
+            drop(input);
+        }
+        // An ordinary wait would also take the stops that belong to the follower.
+        await_end(self.child.id() as i32)?;
         self.child.wait()
     }
 
@@ -115,9 +133,41 @@ impl Tracee {
     /// # Errors
     ///
     /// What the system says.
-    pub fn wait_with_output(self) -> io::Result<std::process::Output> {
-        self.child.wait_with_output()
+    pub fn wait_with_output(mut self) -> io::Result<Output> {
+        let (out, err) = (self.child.stdout.take(), self.child.stderr.take());
+        let reader = std::thread::spawn(move || drain(err));
+        let stdout = drain(out)?;
+        let stderr = reader.join().map_err(|_| io::Error::other("a reader failed"))??;
+        Ok(Output { status: self.wait()?, stdout, stderr })
     }
+}
+
+fn drain(stream: Option<impl Read>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(mut stream) = stream {
+        stream.read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// Waits until a child has ended, without taking its status.
+fn await_end(pid: i32) -> io::Result<()> {
+    // SAFETY: the call takes no pointer.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and ours.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: the structure lives across the call.
+    while unsafe { libc::poll(&raw mut poll, 1, -1) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    Ok(())
 }
 
 fn prepare(randomize: Randomize) -> io::Result<()> {
@@ -137,15 +187,28 @@ fn prepare(randomize: Randomize) -> io::Result<()> {
     Ok(())
 }
 
-fn take_over(pid: i32, debug: u64) -> Result<(), Error> {
+fn open_channel(debug: u64) -> Result<(Arc<Channel>, Follower), Error> {
+    let failed = |source| Error::Channel { source };
+    let channel = Arc::new(Channel::new(Layout::new(1, 4096)).map_err(failed)?);
+    let follower = Follower::start(Arc::clone(&channel), debug).map_err(failed)?;
+    Ok((channel, follower))
+}
+
+fn take_over(pid: i32, channel: &Channel, debug: u64) -> Result<(), Error> {
     // The only stop that can come is the one that ends `exec`.
     wait_stop(pid)?;
-    let exe = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    if !is_x86_64(pid) {
+        let exe = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        return Err(Error::NotX86_64 { program: exe.to_string_lossy().into_owned() });
+    }
+    let order = Order { tap: channel.fd(), tap_len: channel.len(), ids: [0, 0], debug };
+    inject(pid, &order)
+}
+
+/// Whether a process runs a 64-bit x86 program; yes if that cannot be found out.
+pub fn is_x86_64(pid: i32) -> bool {
     let mut head = [0; 20];
     let readable = std::fs::File::open(format!("/proc/{pid}/exe"))
         .and_then(|f| std::os::unix::fs::FileExt::read_exact_at(&f, &mut head, 0));
-    if readable.is_ok() && (head[4] != 2 || head[18] != 62) {
-        return Err(Error::NotX86_64 { program: exe.to_string_lossy().into_owned() });
-    }
-    inject(pid, debug)
+    readable.is_err() || (head[4] == 2 && head[18] == 62)
 }

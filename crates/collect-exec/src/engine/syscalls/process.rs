@@ -164,12 +164,19 @@ fn fork(ctx: &mut Ctx, request: &Request) -> Answer {
     let call = [args[1], args[2], args[3], args[4], args[5], args[6]];
     // Nobody else may be in the middle of a change, because the child would never see its end.
     let mut cache = state.cache.lock();
-    let result = alloc::held(|| direct(args[0] as i64, call));
+    let Some(copies) = cache.copies() else {
+        return Answer::Value(-i64::from(libc::ENOMEM));
+    };
+    let threads = state.threads.lock();
+    // SAFETY: the thread's data lives as long as its context.
+    let actions = unsafe { &*ctx.thread }.actions.lock();
+    let result = thread::held(|| alloc::held(|| direct(args[0] as i64, call)));
+    drop((threads, actions));
     if result != 0 {
         return Answer::Value(result);
     }
-    cache.unshare();
-    drop(cache);
+    cache.replace(&copies);
+    drop((cache, copies));
     thread::only(ctx);
     thread::adopt(ctx);
     if request.flags & CLONE_SETTLS != 0 {
