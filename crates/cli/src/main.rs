@@ -1,5 +1,86 @@
 //! The `ichnos` program: one verb a file under `verbs/`.
+//!
+//! This file owns the list of verbs and nothing of what they do.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command-line tool talks to its user"
+)]
 
-fn main() {}
+mod count;
+mod erase;
+mod exit;
+mod hierarchy;
+mod input;
+mod interrupt;
+mod live;
+mod names;
+mod output;
+mod progress;
+mod verbs;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use exit::Ending;
+use verbs::{check, convert, cut, diff, dump, info, salvage, sim, step};
+
+/// Traces of what programs execute, and answers from them.
+#[derive(Parser)]
+#[command(name = "ichnos", version, max_term_width = 100, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ichnos sim -- ls /usr/share           how a program uses a first and second cache level
+  ichnos step -o ls.ichnos -- ls        a complete trace, kept in a file
+  ichnos info ls.ichnos                 what is in it
+  ichnos help VERB                      all about a verb";
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Trace a program by single stepping: slow, and right to the last reference.
+    Step(step::Args),
+    /// Run a trace, or a program, through caches.
+    Sim(sim::Args),
+    /// Say what is in a trace.
+    Info(info::Args),
+    /// Print a trace's records and events.
+    Dump(dump::Args),
+    /// Check a trace against every rule that a true trace obeys.
+    Check(check::Args),
+    /// Copy all that is whole out of a damaged or truncated trace.
+    Salvage(salvage::Args),
+    /// Copy a part of a trace.
+    Cut(cut::Args),
+    /// Compare two traces.
+    Diff(diff::Args),
+    /// Translate between ichnos traces and other tools' formats.
+    Convert(convert::Args),
+}
+
+fn main() -> ExitCode {
+    env_logger::init();
+    let cli = Cli::parse();
+    exit::status(run(cli.verb))
+}
+
+fn run(verb: Verb) -> anyhow::Result<Ending> {
+    match verb {
+        Verb::Step(args) => step::run(args),
+        Verb::Sim(args) => sim::run(args),
+        Verb::Info(args) => info::run(args),
+        Verb::Dump(args) => dump::run(args),
+        Verb::Check(args) => check::run(args),
+        Verb::Salvage(args) => salvage::run(args),
+        Verb::Cut(args) => cut::run(args),
+        Verb::Diff(args) => diff::run(args),
+        Verb::Convert(args) => convert::run(args),
+    }
+}

@@ -51,11 +51,8 @@ impl<S> Progress<S> {
 impl Meter {
     fn advance(&mut self, batch: &Batch<'_>) {
         let now = Instant::now();
-        let insns = batch
-            .records
-            .iter()
-            .filter(|r| matches!(r, ichnos_base::Record::Insn { .. }))
-            .count();
+        let insns =
+            batch.records.iter().filter(|r| matches!(r, ichnos_base::Record::Insn { .. })).count();
         self.insns += insns as u64;
         if now - self.started < PATIENCE || now - self.drawn < REDRAW {
             return;
@@ -78,8 +75,8 @@ fn new_bar(total: Option<u64>, verb: &'static str) -> ProgressBar {
             "{spinner} {msg} {human_pos} instructions, {per_sec} ({elapsed})",
         ),
     };
-    let style = ProgressStyle::with_template(template)
-        .unwrap_or_else(|_| ProgressStyle::default_spinner());
+    let style =
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner());
     bar.with_style(style).with_message(verb)
 }
 

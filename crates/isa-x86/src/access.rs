@@ -26,8 +26,8 @@ use crate::{
 ///
 /// # Errors
 ///
-/// [`Error::Missing`] if the accesses depend on state that `regs` does not give;
-/// then some may have been appended.
+/// [`Error::Missing`] if the accesses depend on state that `regs` does not give,
+/// [`Error::Unsupported`] if they are not modelled; some may have been appended.
 pub fn accesses(inst: &Inst, regs: &impl Regs, out: &mut Vec<Record>) -> Result<(), Error> {
     for operand in inst.memory() {
         let mut emit = Emit { operand, out };
@@ -64,6 +64,10 @@ pub fn accesses(inst: &Inst, regs: &impl Regs, out: &mut Vec<Record>) -> Result<
                     .ok_or(Error::Missing { pc: inst.pc(), what: "the tile configuration" })?;
                 let stride = stride.map_or(0, |reg| regs.gpr(reg)).wrapping_mul(scale.into());
                 emit.tile(address(&operand.address, regs), stride, tile_shape(&config, tile));
+            }
+            Shape::Unmodelled => {
+                let name = format!("{:?}", inst.mnemonic()).to_lowercase();
+                return Err(Error::Unsupported { pc: inst.pc(), name });
             }
             Shape::State(op) => state::accesses(op, inst, operand, regs, out)?,
         }

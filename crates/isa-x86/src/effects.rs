@@ -13,7 +13,7 @@ use iced_x86::{
 };
 
 use crate::flags::FlagEffects;
-use crate::{Flow, Gpr, Reg, RegSet, fp};
+use crate::{Flow, Gpr, Reg, RegSet, StateOp, fp, idiom, operands};
 
 /// What an instruction does with registers and flags.
 ///
@@ -35,6 +35,12 @@ pub struct Effects {
     /// value is gone unless it is an input too. Writing `eax` replaces `rax`;
     /// writing `ax`, `al` or `ah` does not.
     pub replaced: RegSet,
+    /// Those of `written` that some executions leave alone altogether: `cmov`,
+    /// `cmpxchg`, repeated strings, `bsf` of zero.
+    pub conditional: RegSet,
+    /// Those of `replaced` whose upper half becomes zero, because the instruction
+    /// names 32 bits of them as a result.
+    pub zero_extended: RegSet,
     /// Flags.
     pub flags: FlagEffects,
     read_parts: Parts,
@@ -79,6 +85,9 @@ impl Effects {
         effects.named(raw);
         effects.units(raw);
         effects.special(raw);
+        effects.zero_extended = named_registers(raw, Register::is_gpr32)
+            .without(named_registers(raw, Register::is_gpr64))
+            .and(effects.replaced);
         effects
     }
 
@@ -98,6 +107,8 @@ impl Effects {
             self.write(register, legacy);
             if surely {
                 self.replaced = self.replaced.or(whole_parts(register, legacy));
+            } else {
+                self.conditional = self.conditional.or(members(register));
             }
         }
     }
@@ -118,39 +129,41 @@ impl Effects {
         self.written_parts.add(written);
     }
 
-    /// iced reports no read for `xor eax,eax` and its kind; the sources are
-    /// still named.
+    /// Sets apart the sources that are named but have no influence. For some of
+    /// them iced reports no read in the first place.
     fn named(&mut self, raw: &Instruction) {
-        for op in 0..raw.op_count() {
-            if raw.op_kind(op) == OpKind::Register && op > 0 {
-                let named = members(raw.op_register(op));
-                self.named_only = self.named_only.or(named);
-            }
+        if idiom::ignores_sources(raw) {
+            self.inputs = RegSet::EMPTY;
+            self.read_parts = Parts::default();
         }
-        self.named_only =
-            self.named_only.without(self.inputs).without(self.written).or(if self.is_idiom(raw) {
-                members(raw.op_register(raw.op_count() - 1))
-            } else {
-                RegSet::EMPTY
-            });
-        self.named_only = self.named_only.without(self.inputs);
+        let sources: RegSet = (1..raw.op_count())
+            .filter(|op| raw.op_kind(*op) == OpKind::Register)
+            .fold(RegSet::EMPTY, |set, op| set.or(members(raw.op_register(op))));
+        self.named_only = sources.without(self.inputs).without(self.only_written(raw));
     }
 
-    fn is_idiom(&self, raw: &Instruction) -> bool {
-        let last = raw.op_count().wrapping_sub(1);
-        raw.op_count() >= 2
-            && raw.op_kind(last) == OpKind::Register
-            && raw.op_kind(last - 1) == OpKind::Register
-            && raw.op_register(last) == raw.op_register(last - 1)
-            && self.inputs.and(members(raw.op_register(last))).is_empty()
+    /// Registers that an operand after the first names as a further result.
+    fn only_written(&self, raw: &Instruction) -> RegSet {
+        match raw.mnemonic() {
+            Mnemonic::Mulx => members(raw.op1_register()),
+            _ => RegSet::EMPTY,
+        }
     }
 
     /// State that iced does not model as registers.
     fn units(&mut self, raw: &Instruction) {
-        if is_x87(raw) {
+        if is_x87(raw) || self.reads().or(self.written).has(Reg::X87) {
+            // Even reading an MMX register resets the x87 tags and top of stack.
             self.touch(RegSet::only(Reg::X87));
         }
-        if fp::uses_mxcsr(raw.mnemonic()) {
+        if has_feature(
+            raw,
+            &[CpuidFeature::AMX_TILE, CpuidFeature::AMX_INT8, CpuidFeature::AMX_BF16],
+        ) {
+            // The configuration belongs to the tiles and decides what is done.
+            self.touch(RegSet::only(Reg::TILES));
+        }
+        if fp::uses_mxcsr(raw) {
             self.touch(RegSet::only(Reg::MXCSR));
         }
     }
@@ -160,35 +173,75 @@ impl Effects {
         self.inputs = self.inputs.or(set);
         self.written = self.written.or(set);
         self.replaced = self.replaced.without(set);
+        self.named_only = self.named_only.without(set);
     }
 
     fn special(&mut self, raw: &Instruction) {
         match raw.mnemonic() {
-            Mnemonic::Ldmxcsr | Mnemonic::Vldmxcsr => {
-                self.written.insert(Reg::MXCSR);
-                self.replaced.insert(Reg::MXCSR);
-            }
+            Mnemonic::Ldmxcsr | Mnemonic::Vldmxcsr => self.replace(Reg::MXCSR),
             Mnemonic::Stmxcsr | Mnemonic::Vstmxcsr => self.inputs.insert(Reg::MXCSR),
             // The destination keeps its value when the source is zero.
             Mnemonic::Bsf | Mnemonic::Bsr => {
-                let kept = members(raw.op0_register());
-                self.replaced = self.replaced.without(kept);
+                self.maybe(members(raw.op0_register()));
             }
+            // No operation unless the system has enabled shadow stacks.
+            Mnemonic::Rdsspd | Mnemonic::Rdsspq => self.maybe(members(raw.op0_register())),
+            Mnemonic::Vzeroupper => {
+                self.inputs = RegSet::EMPTY;
+                self.written = (0..16).map(Reg::vector_upper).collect();
+                self.replaced = self.written;
+            }
+            Mnemonic::Rdfsbase => self.inputs.insert(Reg::FS_BASE),
+            Mnemonic::Rdgsbase => self.inputs.insert(Reg::GS_BASE),
+            Mnemonic::Wrfsbase => self.replace(Reg::FS_BASE),
+            Mnemonic::Wrgsbase => self.replace(Reg::GS_BASE),
+            Mnemonic::Rdpkru | Mnemonic::Xgetbv => self.inputs.insert(Reg::SYSTEM),
+            Mnemonic::Wrpkru | Mnemonic::Xsetbv => self.touch(RegSet::only(Reg::SYSTEM)),
+            Mnemonic::Wait => self.inputs.insert(Reg::X87),
+            Mnemonic::Fxsave | Mnemonic::Fxsave64 => self.inputs = self.inputs.or(legacy_state()),
+            Mnemonic::Fxrstor | Mnemonic::Fxrstor64 => self.touch(legacy_state()),
             _ => {}
         }
+        self.extended_state(raw);
         if Flow::of(raw) == Flow::Syscall {
             self.syscall(raw);
         }
     }
 
+    fn replace(&mut self, reg: Reg) {
+        self.written.insert(reg);
+        self.replaced.insert(reg);
+    }
+
+    /// The write may not happen.
+    fn maybe(&mut self, set: RegSet) {
+        self.replaced = self.replaced.without(set);
+        self.conditional = self.conditional.or(set);
+    }
+
+    /// Which components the xsave family handles is known only at run time: each
+    /// may be, none must be.
+    fn extended_state(&mut self, raw: &Instruction) {
+        match operands::state_op(raw.mnemonic()) {
+            None => {}
+            Some(StateOp::Xrstor | StateOp::Xrstors) => {
+                self.written = self.written.or(all_state());
+                self.maybe(all_state());
+            }
+            Some(_) => self.inputs = self.inputs.or(all_state()),
+        }
+    }
+
     /// The kernel's interface: number and arguments in, result out; the
-    /// instruction itself destroys `rcx` and `r11`.
+    /// instruction itself destroys `rcx` and `r11`. The kernel restores the flags
+    /// that the instruction put into `r11`.
     fn syscall(&mut self, raw: &Instruction) {
         use Gpr::{R8, R9, R10, R11, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi};
         let (inputs, written): (&[Gpr], &[Gpr]) = match raw.mnemonic() {
             Mnemonic::Syscall => (&[Rax, Rdi, Rsi, Rdx, R10, R8, R9], &[Rax, Rcx, R11]),
             _ => (&[Rax, Rbx, Rcx, Rdx, Rsi, Rdi, Rbp], &[Rax]),
         };
+        self.flags = FlagEffects { read: self.flags.read, ..FlagEffects::default() };
         for reg in inputs {
             self.inputs.insert(Reg::gpr(*reg));
             self.read_parts.add_all(*reg);
@@ -246,17 +299,39 @@ fn whole_parts(register: Register, legacy: bool) -> RegSet {
     RegSet::EMPTY
 }
 
+/// The registers that operands of a kind name. `movsxd rbx,ebx` names one register
+/// in two widths.
+fn named_registers(raw: &Instruction, kind: impl Fn(Register) -> bool) -> RegSet {
+    (0..raw.op_count())
+        .filter(|op| raw.op_kind(*op) == OpKind::Register && kind(raw.op_register(*op)))
+        .fold(RegSet::EMPTY, |set, op| set.or(members(raw.op_register(op))))
+}
+
+/// What `fxsave` saves.
+fn legacy_state() -> RegSet {
+    (0..16).map(Reg::vector).chain([Reg::X87, Reg::MXCSR]).collect()
+}
+
+/// What the xsave family can save.
+fn all_state() -> RegSet {
+    let vectors = (0..32).fold(legacy_state(), |set, n| set.or(RegSet::vector(n)));
+    (0..8).map(Reg::opmask).chain([Reg::TILES, Reg::SYSTEM]).fold(vectors, |mut set, reg| {
+        set.insert(reg);
+        set
+    })
+}
+
 fn number(register: Register) -> u8 {
-    crate::operands::low(register.number())
+    operands::low(register.number())
 }
 
 fn is_x87(raw: &Instruction) -> bool {
-    raw.code().cpuid_features().iter().any(|feature| {
-        matches!(
-            feature,
-            CpuidFeature::FPU | CpuidFeature::FPU287 | CpuidFeature::FPU387 | CpuidFeature::MMX
-        )
-    })
+    use CpuidFeature::{FPU, FPU287, FPU387, MMX};
+    has_feature(raw, &[FPU, FPU287, FPU387, MMX])
+}
+
+fn has_feature(raw: &Instruction, wanted: &[CpuidFeature]) -> bool {
+    raw.code().cpuid_features().iter().any(|feature| wanted.contains(feature))
 }
 
 /// For each general register four bits: its first byte, its second, the rest of

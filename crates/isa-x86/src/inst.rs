@@ -7,7 +7,7 @@ use iced_x86::{
 };
 use ichnos_base::{GuestVa, InsnKind};
 
-use crate::{Effects, Error, Flow, MemOperand, control, operands};
+use crate::{Effects, Error, Flow, MemOperand, Moves, control, operands};
 
 /// The longest instruction there is, in bytes.
 pub const MAX_LEN: usize = 15;
@@ -117,6 +117,12 @@ impl Inst {
         Effects::of(&self.raw)
     }
 
+    /// How the general registers that it writes follow from those before it.
+    #[must_use]
+    pub fn moves(&self) -> Moves {
+        Moves::of(&self.raw)
+    }
+
     /// What iced knows about it.
     #[must_use]
     pub const fn raw(&self) -> &Instruction {
@@ -192,9 +198,10 @@ impl MemList {
         Self { items: [MemOperand::NOTHING; 3], len: 0 }
     }
 
-    /// Appends an operand; a fourth is dropped, which a test over all of iced's
-    /// instructions shows not to happen.
+    /// Appends an operand. There never is a fourth: the tests go over every form
+    /// that iced knows, and would stop here.
     pub(crate) fn push(&mut self, operand: MemOperand) {
+        debug_assert!(usize::from(self.len) < self.items.len(), "a fourth memory operand");
         if let Some(slot) = self.items.get_mut(usize::from(self.len)) {
             *slot = operand;
             self.len += 1;

@@ -15,6 +15,23 @@
 //! and `nop` with an operand touch nothing. Prefetches and flushes are told apart
 //! from accesses. Shadow-stack and descriptor-table accesses are not told.
 //!
+//! # Where this differs from iced's instruction information
+//!
+//! - prefetches, flushes and `clzero` have an operand here;
+//! - under a repeat prefix operands keep their size;
+//! - masks restrict operands, element by element, except where the processor reads
+//!   the whole operand anyway;
+//! - `bt` and its kind with a register are moved by the bit number, `xlat` by `al`
+//!   alone;
+//! - flags that a shift by `cl` or a repeated comparison may leave are marked;
+//! - `bsf` and `bsr` keep their destination when the source is zero, `rdssp` when
+//!   shadow stacks are off;
+//! - MXCSR, the x87 state as a unit, segment bases and AMX tiles are registers, and
+//!   reading an MMX register changes the x87 state;
+//! - `vzeroupper` does not read what it leaves alone;
+//! - more instructions than `xor` and `sub` ignore equal sources;
+//! - a system call reads its arguments, writes its result and keeps the flags.
+//!
 //! # Example
 //!
 //! ```
@@ -40,9 +57,11 @@ mod effects;
 mod error;
 mod flags;
 mod fp;
+mod idiom;
 mod inst;
 mod machine;
 mod memory;
+mod moves;
 mod operands;
 mod reg;
 mod state;
@@ -59,4 +78,5 @@ pub use memory::{
     AddrExpr, AddrWidth, Index, LaneMask, Lanes, Masked, MemOperand, Rep, Role, Segment, Shape,
     StateOp,
 };
+pub use moves::{Moves, Value};
 pub use reg::{Gpr, Reg, RegSet};

@@ -28,6 +28,10 @@ pub trait Regs {
     fn opmask(&self, number: u8) -> u64;
 
     /// An MMX register from 0 to 7, for `maskmovq`.
+    ///
+    /// MMX registers have fixed places, while `fxsave` and `xsave` store x87
+    /// registers from the top of stack on: `mm(n)` is in slot `(n - top) % 8`,
+    /// where `top` is bits 11 to 13 of the status word.
     fn mmx(&self, number: u8) -> Option<u64> {
         let _ = number;
         None

@@ -124,6 +124,9 @@ pub enum Shape {
     Line(u32),
     /// Processor state whose extent depends on what is enabled and in use.
     State(StateOp),
+    /// Accesses that are not modelled: the PadLock instructions of VIA processors,
+    /// which work through whole buffers.
+    Unmodelled,
     /// The rows of an AMX tile, each `stride` bytes after the one before it;
     /// the index register of the address is the stride and not part of it.
     Tile {
@@ -241,12 +244,14 @@ impl MemOperand {
             Segment::Gs => set.insert(Reg::GS_BASE),
         }
         match self.shape {
-            Shape::Plain | Shape::Run { .. } | Shape::Line(_) => {}
+            Shape::Plain | Shape::Run { .. } | Shape::Line(_) | Shape::Unmodelled => {}
             Shape::Bit(reg) => set.insert(Reg::gpr(reg)),
             Shape::Lanes(lanes) => {
-                set = set.or(RegSet::vector(lanes.index)).or(lanes.mask.registers());
+                set = set
+                    .or(vector_bytes(lanes.index, lanes.index_size, lanes.count))
+                    .or(lanes.mask.registers(lanes.count));
             }
-            Shape::Masked(masked) => set = set.or(masked.mask.registers()),
+            Shape::Masked(masked) => set = set.or(masked.mask.registers(masked.lanes)),
             Shape::String(rep) => {
                 if rep != Rep::Once {
                     set.insert(Reg::gpr(Gpr::Rcx));
@@ -277,14 +282,23 @@ impl MemOperand {
 }
 
 impl LaneMask {
-    /// The register that holds the mask.
+    /// The register, or the part of it, that holds the mask of so many lanes.
     #[must_use]
-    pub const fn registers(self) -> RegSet {
+    pub const fn registers(self, lanes: u8) -> RegSet {
         match self {
             Self::Opmask(k) => RegSet::only(Reg::opmask(k)),
-            Self::Sign { vector, .. } => RegSet::vector(vector),
+            Self::Sign { vector, size } => vector_bytes(vector, size, lanes),
             Self::MmxSign(_) => RegSet::only(Reg::X87),
         }
+    }
+}
+
+/// The parts of a vector register that hold so many elements.
+const fn vector_bytes(vector: u8, size: u8, count: u8) -> RegSet {
+    if size as u32 * count as u32 > 16 {
+        RegSet::vector(vector)
+    } else {
+        RegSet::only(Reg::vector(vector))
     }
 }
 

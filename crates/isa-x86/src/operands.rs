@@ -8,8 +8,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use iced_x86::{
-    CodeSize, Instruction, InstructionInfo, MemorySize, Mnemonic, OpAccess, OpKind, Register,
-    UsedMemory,
+    CodeSize, CpuidFeature, Instruction, InstructionInfo, MemorySize, Mnemonic, OpAccess, OpKind,
+    Register, UsedMemory,
 };
 use ichnos_base::AccessFlags;
 
@@ -41,9 +41,21 @@ pub(crate) fn of(raw: &Instruction, info: &InstructionInfo) -> MemList {
         list.push(operand);
         return list;
     }
-    if raw.mnemonic() == Mnemonic::Enter {
-        enter(raw, &mut list);
-        return list;
+    match raw.mnemonic() {
+        Mnemonic::Enter => {
+            enter(raw, &mut list);
+            return list;
+        }
+        Mnemonic::Clzero => {
+            list.push(clzero(raw));
+            return list;
+        }
+        _ if is_padlock(raw) => {
+            let shape = Shape::Unmodelled;
+            list.push(MemOperand { role: Role::Both, shape, ..MemOperand::NOTHING });
+            return list;
+        }
+        _ => {}
     }
     let used = info.used_memory();
     let explicit = usize::from(!used.is_empty() && has_explicit(raw));
@@ -55,6 +67,21 @@ pub(crate) fn of(raw: &Instruction, info: &InstructionInfo) -> MemList {
         implied_operands(raw, implied, role, &mut list);
     }
     list
+}
+
+fn is_padlock(raw: &Instruction) -> bool {
+    use CpuidFeature as F;
+    raw.code().cpuid_features().iter().any(|feature| {
+        matches!(
+            feature,
+            F::PADLOCK_ACE
+                | F::PADLOCK_UNDOC
+                | F::PADLOCK_PHE
+                | F::PADLOCK_PMM
+                | F::PADLOCK_RNG
+                | F::PADLOCK_GMI
+        )
+    })
 }
 
 fn has_explicit(raw: &Instruction) -> bool {
@@ -90,6 +117,7 @@ fn named_operand(raw: &Instruction, memory: &UsedMemory) -> MemOperand {
                 operand.shape = Shape::Bit(number);
             }
         }
+        Mnemonic::Xlatb => operand.address.index = Index::LowByte(Gpr::Rax),
         Mnemonic::Tileloadd | Mnemonic::Tileloaddt1 => tile(raw, raw.op0_register(), &mut operand),
         Mnemonic::Tilestored => tile(raw, raw.op1_register(), &mut operand),
         _ => vector::refine(raw, memory, &mut operand),
@@ -154,15 +182,11 @@ fn implied_operand(raw: &Instruction, memory: &UsedMemory) -> MemOperand {
             Mnemonic::Maskmovdqu | Mnemonic::Vmaskmovdqu | Mnemonic::Maskmovq => {
                 vector::byte_mask(raw, &mut operand);
             }
-            Mnemonic::Xlatb => {
-                operand.address.base = Some(Gpr::Rbx);
-                operand.address.index = Index::LowByte(Gpr::Rax);
-            }
-            Mnemonic::Clzero => {
+            Mnemonic::Movdir64b => {
                 operand.size = 64;
-                operand.shape = Shape::Line(64);
+                operand.flags = AccessFlags::NON_TEMPORAL;
             }
-            Mnemonic::Movdir64b | Mnemonic::Enqcmd | Mnemonic::Enqcmds => operand.size = 64,
+            Mnemonic::Enqcmd | Mnemonic::Enqcmds => operand.size = 64,
             _ if memory.segment() == Register::SS => {
                 operand.flags = AccessFlags::STACK;
             }
@@ -233,7 +257,7 @@ fn flags_of(raw: &Instruction) -> AccessFlags {
     use Mnemonic as M;
     let mnemonic = raw.mnemonic();
     let mut flags = AccessFlags::NONE;
-    if raw.has_lock_prefix() || mnemonic == M::Xchg {
+    if raw.has_lock_prefix() || locks_by_nature(mnemonic) {
         flags = flags.with(AccessFlags::ATOMIC);
     }
     match mnemonic {
@@ -273,7 +297,36 @@ fn flags_of(raw: &Instruction) -> AccessFlags {
     flags
 }
 
-fn state_op(mnemonic: Mnemonic) -> Option<StateOp> {
+/// Instructions that are atomic without a `lock` prefix.
+fn locks_by_nature(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(
+        mnemonic,
+        M::Xchg
+            | M::Aadd
+            | M::Aand
+            | M::Aor
+            | M::Axor
+            | M::Cmpoxadd
+            | M::Cmpnoxadd
+            | M::Cmpbxadd
+            | M::Cmpnbxadd
+            | M::Cmpzxadd
+            | M::Cmpnzxadd
+            | M::Cmpbexadd
+            | M::Cmpnbexadd
+            | M::Cmpsxadd
+            | M::Cmpnsxadd
+            | M::Cmppxadd
+            | M::Cmpnpxadd
+            | M::Cmplxadd
+            | M::Cmpnlxadd
+            | M::Cmplexadd
+            | M::Cmpnlexadd
+    )
+}
+
+pub(crate) fn state_op(mnemonic: Mnemonic) -> Option<StateOp> {
     Some(match mnemonic {
         Mnemonic::Xsave | Mnemonic::Xsave64 => StateOp::Xsave,
         Mnemonic::Xsaveopt | Mnemonic::Xsaveopt64 => StateOp::Xsaveopt,
@@ -351,6 +404,18 @@ fn enter(raw: &Instruction, list: &mut MemList) {
         list.push(at(Gpr::Rbp, 1, Role::Load, levels - 1));
     }
     list.push(at(Gpr::Rsp, 1, Role::Store, levels + 1));
+}
+
+/// `clzero`: clears the cache line that holds the address in `rax`. iced sees no
+/// access in it.
+fn clzero(raw: &Instruction) -> MemOperand {
+    let mut operand = MemOperand { role: Role::Store, size: 64, ..MemOperand::NOTHING };
+    operand.shape = Shape::Line(64);
+    operand.address.base = Some(Gpr::Rax);
+    if raw.code() != iced_x86::Code::Clzeroq {
+        operand.address.width = AddrWidth::Bits32;
+    }
+    operand
 }
 
 /// The size of an operand in bytes; iced has no size above 65535.

@@ -2,9 +2,12 @@
 //!
 //! Which lanes is said by a mask register (AVX-512), by the signs of a vector
 //! register (AVX, AVX2) or of bytes (maskmovdqu). Not every AVX-512 instruction
-//! spares its masked-out lanes: those of the SDM's exception classes E4NF and
-//! E5NF ("no fault suppression") read their whole operand, because the elements
-//! of the result are no function of the elements in the same place.
+//! spares its masked-out lanes: loads of the SDM's exception classes E4NF, E5NF
+//! and E6NF ("no fault suppression") read their whole operand, mostly because the
+//! elements of the result are no function of the elements in the same place.
+//!
+//! Stores never write masked-out lanes, and are told lane by lane, although some
+//! (`vextract*`, `maskmovdqu`) fault for lanes that they would not write.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register, UsedMemory};
@@ -22,7 +25,7 @@ pub(crate) fn refine(raw: &Instruction, memory: &UsedMemory, operand: &mut MemOp
         operand.size = u32::from(element);
         operand.shape =
             Shape::Masked(Masked { elements: count, lanes: count, mask, packed: false });
-    } else if raw.op_mask() != Register::None && !reads_everything(raw.mnemonic()) {
+    } else if raw.op_mask() != Register::None && !reads_everything(raw) {
         opmask(raw, operand);
     }
 }
@@ -114,13 +117,15 @@ fn element_bytes(raw: &Instruction) -> u8 {
 }
 
 /// Bytes of memory that one mask bit governs. The dot products add up several
-/// small elements into each lane of four bytes.
+/// small elements into each lane of four bytes, complex numbers are pairs, and
+/// the widening products use the lower half of each lane of eight.
 fn lane_bytes(raw: &Instruction) -> u8 {
     use Mnemonic as M;
     match raw.mnemonic() {
         M::Vpdpbusd | M::Vpdpbusds | M::Vpdpwssd | M::Vpdpwssds | M::Vdpbf16ps => 4,
         M::Vfmulcph | M::Vfcmulcph | M::Vfmaddcph | M::Vfcmaddcph => 4,
         M::Vfmulcsh | M::Vfcmulcsh | M::Vfmaddcsh | M::Vfcmaddcsh => 4,
+        M::Vpmuldq | M::Vpmuludq => 8,
         _ => element_bytes(raw),
     }
 }
@@ -169,16 +174,44 @@ fn is_packed(mnemonic: Mnemonic) -> bool {
     )
 }
 
-/// Instructions that read their whole memory operand whatever the mask says.
-fn reads_everything(mnemonic: Mnemonic) -> bool {
+/// Instructions that read their whole memory operand whatever the mask says. A
+/// flat table.
+fn reads_everything(raw: &Instruction) -> bool {
     use Mnemonic as M;
+    let mnemonic = raw.mnemonic();
+    // A shift count in memory serves all lanes; a shifted operand in memory
+    // (with the count in the instruction) does not.
+    let shifts = matches!(
+        mnemonic,
+        M::Vpsllw
+            | M::Vpslld
+            | M::Vpsllq
+            | M::Vpsraw
+            | M::Vpsrad
+            | M::Vpsraq
+            | M::Vpsrlw
+            | M::Vpsrld
+            | M::Vpsrlq
+    );
+    if shifts {
+        return raw.op2_kind() == OpKind::Memory;
+    }
     matches!(
         mnemonic,
         M::Valignd
             | M::Valignq
+            | M::Vcvtne2ps2bf16
             | M::Vdbpsadbw
             | M::Vgf2p8affineinvqb
             | M::Vgf2p8affineqb
+            | M::Vinsertf32x4
+            | M::Vinsertf32x8
+            | M::Vinsertf64x2
+            | M::Vinsertf64x4
+            | M::Vinserti32x4
+            | M::Vinserti32x8
+            | M::Vinserti64x2
+            | M::Vinserti64x4
             | M::Vmovddup
             | M::Vmovshdup
             | M::Vmovsldup
@@ -213,7 +246,6 @@ fn reads_everything(mnemonic: Mnemonic) -> bool {
             | M::Vpmaddwd
             | M::Vpmultishiftqb
             | M::Vpshufb
-            | M::Vpshufbitqmb
             | M::Vpshufd
             | M::Vpshufhw
             | M::Vpshuflw

@@ -1,0 +1,79 @@
+//! Sinks of many kinds as one: their errors become `anyhow::Error`.
+//!
+//! One virtual call per batch is nothing beside the batch's work; per record it
+//! would be everything, and there is none.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::{About, Batch, Code, Event, Sink, Tee, TeeError, ThreadId};
+
+/// Any sink, behind a pointer.
+pub type AnySink<'a> = dyn Sink<Error = anyhow::Error> + 'a;
+
+/// A sink whose errors are `anyhow::Error`.
+pub struct Erase<S>(pub S);
+
+impl<S> Sink for Erase<S>
+where
+    S: Sink,
+    S::Error: Into<anyhow::Error>,
+{
+    type Error = anyhow::Error;
+
+    fn records(&mut self, batch: &Batch<'_>) -> anyhow::Result<bool> {
+        self.0.records(batch).map_err(Into::into)
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> anyhow::Result<bool> {
+        self.0.event(thread, event).map_err(Into::into)
+    }
+
+    fn code(&mut self, thread: ThreadId, code: &Code<'_>) -> anyhow::Result<bool> {
+        self.0.code(thread, code).map_err(Into::into)
+    }
+
+    fn begin(&mut self, about: &About<'_>) -> anyhow::Result<bool> {
+        self.0.begin(about).map_err(Into::into)
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        self.0.finish().map_err(Into::into)
+    }
+}
+
+/// Either side's error of a tee of erased sinks.
+fn either(error: TeeError<anyhow::Error, anyhow::Error>) -> anyhow::Error {
+    match error {
+        TeeError::First(e) | TeeError::Second(e) => e,
+    }
+}
+
+/// Two erased sinks side by side.
+pub struct Both<A, B>(pub Tee<A, B>);
+
+impl<A, B> Sink for Both<A, B>
+where
+    A: Sink<Error = anyhow::Error>,
+    B: Sink<Error = anyhow::Error>,
+{
+    type Error = anyhow::Error;
+
+    fn records(&mut self, batch: &Batch<'_>) -> anyhow::Result<bool> {
+        self.0.records(batch).map_err(either)
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> anyhow::Result<bool> {
+        self.0.event(thread, event).map_err(either)
+    }
+
+    fn code(&mut self, thread: ThreadId, code: &Code<'_>) -> anyhow::Result<bool> {
+        self.0.code(thread, code).map_err(either)
+    }
+
+    fn begin(&mut self, about: &About<'_>) -> anyhow::Result<bool> {
+        self.0.begin(about).map_err(either)
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        self.0.finish().map_err(either)
+    }
+}

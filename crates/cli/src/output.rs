@@ -1,0 +1,107 @@
+//! Where a trace goes: a file named by the user or after the program, made only
+//! when there is something to write.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use ichnos_base::{About, Batch, Code, Event, Sink, ThreadId, Totals};
+use ichnos_trace::{Options, Writer};
+
+use crate::count;
+
+/// How to write a trace.
+#[derive(Args, Clone, Debug)]
+pub struct WriteArgs {
+    /// zstd level of the trace file: 1 is fastest, 19 smallest.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
+    level: i32,
+    /// Write a chunk of a thread to disk after this many instructions, so that no more is lost
+    /// if ichnos is killed; fewer make the file larger.
+    #[arg(long, value_name = "COUNT", value_parser = count::count)]
+    flush_every: Option<u64>,
+}
+
+impl WriteArgs {
+    /// The writer's options.
+    pub fn options(&self) -> Options {
+        let mut options = Options::default();
+        options.level = self.level;
+        if let Some(insns) = self.flush_every {
+            options.chunk_insns = insns.max(1);
+        }
+        options
+    }
+}
+
+/// The default name: the program and this process, in the current folder.
+pub fn default_path(program: &OsStr) -> PathBuf {
+    let name = Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned();
+    PathBuf::from(format!("{name}.{}.ichnos", std::process::id()))
+}
+
+/// A trace file that is made when the trace begins, so that a program that
+/// cannot be started leaves no empty file.
+pub struct TraceFile {
+    path: PathBuf,
+    options: Options,
+    writer: Option<Writer<File>>,
+}
+
+impl TraceFile {
+    /// A file that is still to be made.
+    pub const fn new(path: PathBuf, options: Options) -> Self {
+        Self { path, options, writer: None }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What was written: counts and bytes.
+    pub fn written(&self) -> Option<(Totals, u64)> {
+        self.writer.as_ref().map(|w| (*w.totals(), w.bytes()))
+    }
+
+    fn with<T>(
+        &mut self,
+        work: impl FnOnce(&mut Writer<File>) -> Result<T, ichnos_trace::Error>,
+    ) -> Result<T> {
+        let path = &self.path;
+        if self.writer.is_none() {
+            let writer = Writer::create(path, self.options)
+                .with_context(|| format!("cannot make {}", path.display()))?;
+            self.writer = Some(writer);
+        }
+        let writer = self.writer.as_mut().context("the trace file was not made")?;
+        work(writer).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+impl Sink for TraceFile {
+    type Error = anyhow::Error;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool> {
+        self.with(|w| w.records(batch))
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool> {
+        self.with(|w| w.event(thread, event))
+    }
+
+    fn code(&mut self, thread: ThreadId, code: &Code<'_>) -> Result<bool> {
+        self.with(|w| w.code(thread, code))
+    }
+
+    fn begin(&mut self, about: &About<'_>) -> Result<bool> {
+        self.with(|w| w.begin(about))
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.with(Writer::finish)
+    }
+}

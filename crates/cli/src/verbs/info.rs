@@ -1,0 +1,59 @@
+//! `ichnos info`: what is in a trace.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use ichnos_analyze::inventory::Inventory;
+use ichnos_convert::{Format, ReadOptions};
+use serde_json::Value;
+
+use crate::erase::Erase;
+use crate::exit::Ending;
+use crate::input::{Input, Part};
+use crate::progress::Progress;
+
+/// Say what is in a trace.
+///
+/// Counts of instructions, loads, stores and branches, in all and per thread;
+/// images, system calls, memory touched, the hottest instructions, and how many
+/// bits of file an instruction takes.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  ichnos info ls.ichnos\n  ichnos info --json ls.ichnos | jq .instructions"
+)]
+pub struct Args {
+    /// The trace: an .ichnos file, or any format that `convert` reads.
+    file: PathBuf,
+    /// The format, where contents and name do not tell it.
+    #[arg(long, value_name = "FORMAT")]
+    from: Option<Format>,
+    /// How many of the hottest instructions to list.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+pub fn run(args: Args) -> Result<Ending> {
+    let mut input = Input::open(&args.file, args.from, &ReadOptions::default())?;
+    let complete = !input.unfinished();
+    let bytes =
+        std::fs::metadata(&args.file).with_context(|| args.file.display().to_string())?.len();
+    let mut sink = Progress::new(Erase(Inventory::new()), input.insns(), "reading");
+    input.drive(&Part::default(), &mut sink)?;
+    let stock = sink.into_inner().0.into_stock(args.top);
+    if args.json {
+        let mut info = ichnos_report::info_json(&stock, Some(bytes));
+        info["complete"] = Value::Bool(complete);
+        println!("{info}");
+    } else {
+        print!("{}", ichnos_report::info_text(&stock, Some(bytes)));
+        if !complete {
+            println!("\nThe file ends early: its writer was stopped. All that is listed is whole.");
+        }
+    }
+    Ok(Ending::Good)
+}

@@ -1,0 +1,12 @@
+//! The verbs, one a file: its arguments, and what it does with them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+pub mod check;
+pub mod convert;
+pub mod cut;
+pub mod diff;
+pub mod dump;
+pub mod info;
+pub mod salvage;
+pub mod sim;
+pub mod step;

@@ -1,0 +1,8 @@
+//! The program as its users meet it: every verb, every message, every exit status.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#![forbid(unsafe_code)]
+
+mod failures;
+mod programs;
+mod support;
+mod verbs;

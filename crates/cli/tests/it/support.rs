@@ -1,0 +1,105 @@
+//! Running `ichnos` and other programs in a folder of their own.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A scratch folder that goes away with the test.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes a file and gives its whole path.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.0.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.0.join(name)).unwrap()
+    }
+
+    pub fn bytes(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.0.join(name)).unwrap()
+    }
+
+    /// A file's size; 0 if it is not there.
+    pub fn size(&self, name: &str) -> u64 {
+        std::fs::metadata(self.0.join(name)).map_or(0, |m| m.len())
+    }
+
+    pub fn list(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).unwrap();
+        entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A file that a killed child still holds open must not fail the test.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a program did.
+#[derive(Debug)]
+pub struct Run {
+    /// Its exit status; 128 + n for death by signal n.
+    pub status: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Run {
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|e| panic!("{e}: {}\n{}", self.stdout, self.stderr))
+    }
+}
+
+impl From<Output> for Run {
+    fn from(out: Output) -> Self {
+        use std::os::unix::process::ExitStatusExt;
+        let status = out.status.code().or_else(|| out.status.signal().map(|s| 128 + s));
+        Self {
+            status: status.unwrap(),
+            stdout: String::from_utf8_lossy(&out.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&out.stderr).into_owned(),
+        }
+    }
+}
+
+/// Runs `ichnos`.
+pub fn ichnos(folder: &Folder, args: &[&str]) -> Run {
+    native(folder, env!("CARGO_BIN_EXE_ichnos"), args)
+}
+
+/// Runs any program, with nothing on its standard input.
+pub fn native(folder: &Folder, program: &str, args: &[&str]) -> Run {
+    let out = Command::new(program)
+        .args(args)
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|e| panic!("{program}: {e}"));
+    out.into()
+}
+
+/// Runs a line of bash.
+pub fn shell(folder: &Folder, line: &str) -> Run {
+    native(folder, "bash", &["-c", line])
+}

@@ -1,0 +1,157 @@
+//! Basic blocks, and the pieces (superblocks) they are joined to.
+//!
+//! Invariants of a piece, on which replay depends when it infers from the next
+//! piece's entry where this one was left:
+//! - *single entry*: nobody jumps to a block that is not a piece's first;
+//! - *contiguous*: each block is the fall-through of the one before it;
+//! - *distinct exits*: no two ways out of a piece lead to the same address. The
+//!   fall-through at its end is such a way, and a computed transfer may lead to
+//!   any entry or return point of the region.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use ichnos_base::GuestVa;
+
+use crate::Error;
+use crate::insn::{Control, Region};
+use crate::options::Piece;
+
+/// The most instructions of a piece; keeps a block's steps below the format's
+/// bound with room for what each instruction does.
+const MAX_INSNS: usize = 256;
+
+/// The region's blocks.
+#[derive(Debug)]
+pub(crate) struct Graph {
+    /// Instructions of each block, by number.
+    pub(crate) blocks: Vec<Range<usize>>,
+    /// For each block, whether control can come from parts unknown.
+    pub(crate) open: Vec<bool>,
+    /// For each block, whether it must begin a piece.
+    heads: Vec<bool>,
+    /// Addresses that computed transfers may lead to.
+    reachable: HashSet<GuestVa>,
+}
+
+impl Graph {
+    pub(crate) fn new(region: &Region, piece: Piece) -> Result<Self, Error> {
+        for pair in region.insns.windows(2) {
+            let (end, pc) = (pair[0].end(), pair[1].pc);
+            if pc < end {
+                return Err(Error::Order { pc, end });
+            }
+        }
+        let mut reachable: HashSet<GuestVa> = region.entries.iter().copied().collect();
+        let mut targets = HashSet::new();
+        for insn in &region.insns {
+            match insn.control {
+                Control::Jump(target) | Control::Cond(target) => drop(targets.insert(target)),
+                Control::Call(target) => {
+                    reachable.insert(insn.end());
+                    reachable.extend(target);
+                }
+                _ => {}
+            }
+        }
+        let mut graph = Self { blocks: Vec::new(), open: Vec::new(), heads: Vec::new(), reachable };
+        for i in 0..region.insns.len() {
+            graph.add(region, piece, &targets, i);
+        }
+        Ok(graph)
+    }
+
+    /// Puts instruction `i` into the last block or a new one.
+    fn add(&mut self, region: &Region, piece: Piece, targets: &HashSet<GuestVa>, i: usize) {
+        let insn = &region.insns[i];
+        let before = i.checked_sub(1).map(|before| &region.insns[before]);
+        let falls = before.is_some_and(|b| falls_through(b.control) && b.end() == insn.pc);
+        let inside = before.is_some_and(|b| b.control == Control::Next && b.end() == insn.pc);
+        let joins = self.reachable.contains(&insn.pc) || targets.contains(&insn.pc);
+        let same = inside && !joins && piece != Piece::Instruction;
+        if same && let Some(last) = self.blocks.last_mut() {
+            last.end = i + 1;
+            return;
+        }
+        let kernel = before.is_some_and(|b| b.control == Control::Kernel);
+        // What follows a loop is executed once, the loop often: it must not make the
+        // loop store for it in every turn.
+        let turned = before.is_some_and(|b| matches!(b.control, Control::Cond(t) if t <= b.pc));
+        self.blocks.push(i..i + 1);
+        // Code that nothing in the region leads to must be reached somehow.
+        let led_to = falls || targets.contains(&insn.pc);
+        self.open.push(self.reachable.contains(&insn.pc) || !led_to);
+        self.heads.push(!falls || joins || kernel || turned || piece != Piece::Superblock);
+    }
+
+    /// The block that starts at an address.
+    pub(crate) fn block_at(&self, region: &Region, pc: GuestVa) -> Option<usize> {
+        self.blocks.binary_search_by(|block| region.insns[block.start].pc.cmp(&pc)).ok()
+    }
+
+    /// Makes a block begin a piece.
+    pub(crate) fn cut(&mut self, block: usize) {
+        self.heads[block] = true;
+    }
+
+    /// The pieces, as stretches of blocks.
+    pub(crate) fn pieces(&self, region: &Region) -> Vec<Range<usize>> {
+        let mut pieces = Vec::new();
+        let mut start = 0;
+        let mut exits = HashSet::new();
+        for block in 0..self.blocks.len() {
+            let long = self.blocks[block].end - self.blocks[start].start > MAX_INSNS;
+            let ways = self.ways_out(region, block);
+            if block > start && (self.heads[block] || long || self.clash(&exits, &ways)) {
+                pieces.push(start..block);
+                start = block;
+                exits.clear();
+            }
+            // The fall-through counts only at the piece's end.
+            exits.extend(ways.taken);
+        }
+        if start < self.blocks.len() {
+            pieces.push(start..self.blocks.len());
+        }
+        pieces
+    }
+
+    /// Whether a block's ways out cannot be told from earlier ones.
+    fn clash(&self, exits: &HashSet<GuestVa>, ways: &Ways) -> bool {
+        let fixed = ways.taken.is_some_and(|target| exits.contains(&target));
+        let falls = ways.falls.is_some_and(|target| exits.contains(&target));
+        let computed = ways.computed && exits.iter().any(|target| self.reachable.contains(target));
+        fixed || falls || computed
+    }
+
+    fn ways_out(&self, region: &Region, block: usize) -> Ways {
+        let Some(last) = region.insns.get(self.blocks[block].end - 1) else {
+            return Ways::default();
+        };
+        let taken = match last.control {
+            Control::Jump(target) | Control::Cond(target) | Control::Call(Some(target)) => {
+                Some(target)
+            }
+            _ => None,
+        };
+        let computed =
+            matches!(last.control, Control::Call(None) | Control::Indirect | Control::Return);
+        // Where the piece would go on, were it to end here.
+        let falls = falls_through(last.control).then(|| last.end());
+        Ways { taken, falls, computed }
+    }
+}
+
+/// The ways out of a block.
+#[derive(Default)]
+struct Ways {
+    taken: Option<GuestVa>,
+    falls: Option<GuestVa>,
+    computed: bool,
+}
+
+/// Whether the next instruction may follow without anything in between.
+pub(crate) const fn falls_through(control: Control) -> bool {
+    matches!(control, Control::Next | Control::Cond(_) | Control::Kernel)
+}

@@ -1,0 +1,222 @@
+//! The search for what is known at every piece's entry.
+//!
+//! It is the meet over all ways into the piece, found by starting from everything and
+//! taking away until nothing changes (*fixed point*). Two things start the search
+//! anew: a piece that would have to store after its first exit is cut, and a
+//! register that a loop's head stores although the loop's own turn leaves it
+//! known is wished for before the loop (*hoisting*). Each round cuts or wishes
+//! something that no round before it did, so the search ends; the number of
+//! rounds is bounded besides, and without further wishes the plan is merely
+//! dearer.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::ops::Range;
+
+use ichnos_trace::Slot;
+
+use crate::emit::{self, Emitted};
+use crate::graph::Graph;
+use crate::insn::{Control, Region};
+use crate::known::Known;
+use crate::options::{Across, Options};
+use crate::place::{Candidate, Hoist, Late, Points, place};
+use crate::summary::Summary;
+use crate::{Error, Set};
+
+/// How often wishes are made; loops are rarely nested deeper.
+const MAX_WISHES: usize = 8;
+
+/// A piece's instructions with its save points and what is known at its entry.
+pub(crate) type Placed = (Range<usize>, Points, Known);
+
+/// Finds the pieces and where they store what.
+pub(crate) fn search(
+    region: &Region,
+    options: &Options,
+    graph: &mut Graph,
+    summaries: &[Summary],
+) -> Result<Vec<Placed>, Error> {
+    let mut wishes = Wishes { region, by_block: vec![Set::EMPTY; graph.blocks.len()] };
+    let mut rounds = 0;
+    loop {
+        let mut round = Round::new(region, options, graph, summaries);
+        let late = round.solve(&mut Asker { graph, wishes: &wishes })?;
+        if !late.is_empty() {
+            late.into_iter().for_each(|block| graph.cut(block));
+            continue;
+        }
+        let placed = round.placed(&Asker { graph, wishes: &wishes });
+        if rounds == MAX_WISHES || !round.wish(&placed, &mut wishes) {
+            return Ok(placed);
+        }
+        rounds += 1;
+    }
+}
+
+/// Which registers each block, as a piece's first, wishes to know.
+struct Wishes<'a> {
+    region: &'a Region,
+    by_block: Vec<Set>,
+}
+
+/// Wishes seen from where control comes.
+struct Asker<'a> {
+    graph: &'a Graph,
+    wishes: &'a Wishes<'a>,
+}
+
+impl Hoist for Asker<'_> {
+    fn wishes(&self, i: usize) -> Set {
+        let region = self.wishes.region;
+        let insn = &region.insns[i];
+        let of = |pc| {
+            let block = self.graph.block_at(region, pc);
+            block.map_or(Set::EMPTY, |block| self.wishes.by_block[block])
+        };
+        match insn.control {
+            Control::Next | Control::Kernel => of(insn.end()),
+            Control::Jump(target) => of(target),
+            Control::Cond(target) => of(target).or(of(insn.end())),
+            _ => Set::EMPTY,
+        }
+    }
+}
+
+/// One round of the search.
+struct Round<'a> {
+    region: &'a Region,
+    options: &'a Options,
+    graph: &'a Graph,
+    summaries: &'a [Summary],
+    pieces: Vec<Range<usize>>,
+    /// What is known at each piece's entry.
+    entry: Vec<Known>,
+    /// What each piece leaves known on its ways to others.
+    out: Vec<Vec<(usize, Known)>>,
+}
+
+impl<'a> Round<'a> {
+    fn new(
+        region: &'a Region,
+        options: &'a Options,
+        graph: &'a Graph,
+        summaries: &'a [Summary],
+    ) -> Self {
+        let pieces = graph.pieces(region);
+        let across = across(region, options);
+        let entry = pieces
+            .iter()
+            .map(|piece| {
+                let registers =
+                    if graph.open[piece.start] { region.known_outside } else { Set::ALL };
+                Known::ALL.of(registers.and(across))
+            })
+            .collect();
+        let out = vec![Vec::new(); pieces.len()];
+        Self { region, options, graph, summaries, pieces, entry, out }
+    }
+
+    fn insns(&self, piece: usize) -> Range<usize> {
+        let blocks = &self.pieces[piece];
+        self.graph.blocks[blocks.start].start..self.graph.blocks[blocks.end - 1].end
+    }
+
+    fn place(&self, piece: usize, hoist: &impl Hoist) -> Result<Points, Late> {
+        let insns = self.insns(piece);
+        let leaves = |i: &usize| self.region.insns[*i].control != Control::Next;
+        let first_exit = insns.clone().find(leaves).unwrap_or(insns.end);
+        let known = self.entry[piece].full;
+        place(&Candidate { summaries: self.summaries, insns, first_exit, known }, hoist)
+    }
+
+    /// Runs to the fixed point; the blocks at which pieces must be cut, if any.
+    fn solve(&mut self, hoist: &mut impl Hoist) -> Result<Vec<usize>, Error> {
+        let mut work: Vec<usize> = (0..self.pieces.len()).rev().collect();
+        let mut waiting = vec![true; self.pieces.len()];
+        let mut late = Vec::new();
+        while let Some(piece) = work.pop() {
+            waiting[piece] = false;
+            let points = match self.place(piece, hoist) {
+                Ok(points) => points,
+                Err(too_late) => {
+                    late.push(self.block_of(too_late.0));
+                    continue;
+                }
+            };
+            let (insns, mut slot) = (self.insns(piece), Slot(0));
+            let known = self.entry[piece];
+            let parts = (&insns, &points);
+            let emitted = emit::emit(self.region, self.options, &[], parts, known, &mut slot)?;
+            self.spread(piece, &emitted);
+            for (next, known) in &self.out[piece] {
+                let less = self.entry[*next].and(*known);
+                if less != self.entry[*next] {
+                    self.entry[*next] = less;
+                    if !waiting[*next] {
+                        waiting[*next] = true;
+                        work.push(*next);
+                    }
+                }
+            }
+        }
+        Ok(late)
+    }
+
+    /// Notes what a piece leaves known to which others.
+    fn spread(&mut self, piece: usize, emitted: &Emitted) {
+        let next = |(target, known): &(_, Known)| {
+            let block = self.graph.block_at(self.region, *target)?;
+            let next = self.pieces.binary_search_by(|p| p.start.cmp(&block)).ok()?;
+            Some((next, *known))
+        };
+        self.out[piece] = emitted.out.iter().filter_map(next).collect();
+    }
+
+    /// The outcome. What could be placed in the last turn of the fixed point can be
+    /// placed still.
+    fn placed(&self, hoist: &impl Hoist) -> Vec<Placed> {
+        (0..self.pieces.len())
+            .map(|piece| {
+                let points = self.place(piece, hoist).unwrap_or_default();
+                (self.insns(piece), points, self.entry[piece])
+            })
+            .collect()
+    }
+
+    /// Adds wishes for what loops store in every turn; says whether there are new
+    /// ones.
+    fn wish(&self, placed: &[Placed], wishes: &mut Wishes<'_>) -> bool {
+        let across = across(self.region, self.options);
+        let mut new = false;
+        for (from, ways) in self.out.iter().enumerate() {
+            // A way back: the end of a loop's turn.
+            for (head, known) in ways.iter().filter(|(head, _)| *head <= from) {
+                let (insns, points, _) = &placed[*head];
+                let block = self.pieces[*head].start;
+                if self.graph.open[block] {
+                    continue;
+                }
+                let stored = points.get(&insns.start).copied().unwrap_or_default();
+                let wish = stored.and(known.full).and(across).without(wishes.by_block[block]);
+                if !wish.is_empty() {
+                    wishes.by_block[block] = wishes.by_block[block].or(wish);
+                    new = true;
+                }
+            }
+        }
+        new
+    }
+
+    fn block_of(&self, insn: usize) -> usize {
+        self.graph.blocks.partition_point(|block| block.end <= insn)
+    }
+}
+
+/// What may stay known from one piece to the next.
+fn across(region: &Region, options: &Options) -> Set {
+    match options.across {
+        Across::Nothing => Set::EMPTY,
+        Across::Frame => region.frame,
+        Across::All => region.takeable,
+    }
+}

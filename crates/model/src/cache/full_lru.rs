@@ -1,0 +1,124 @@
+//! Fully associative LRU of any size in constant time per access: a hash table
+//! finds the slot, a doubly linked list keeps the order of use.
+//!
+//! Invariant: slots `0..used` are in the list unless freed; freed slots are on
+//! their own list and in no other. `next` leads from recent to old.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::array::{Array, Filled, Found};
+use super::entry::{Resident, entry, flags};
+use crate::line_map::LineMap;
+
+/// No slot.
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    word: u64,
+    next: u32,
+    previous: u32,
+}
+
+/// Fully associative LRU.
+#[derive(Debug)]
+pub(crate) struct FullLru {
+    map: LineMap,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    newest: u32,
+    oldest: u32,
+    capacity: usize,
+}
+
+impl FullLru {
+    /// An empty array for `capacity` lines, which must not be zero. Memory grows
+    /// with what is in it.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
+            map: LineMap::with_capacity(64),
+            slots: Vec::new(),
+            free: Vec::new(),
+            newest: NONE,
+            oldest: NONE,
+            capacity,
+        }
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let Slot { next, previous, .. } = self.slots[slot as usize];
+        match previous {
+            NONE => self.newest = next,
+            at => self.slots[at as usize].next = next,
+        }
+        match next {
+            NONE => self.oldest = previous,
+            at => self.slots[at as usize].previous = previous,
+        }
+    }
+
+    fn link_newest(&mut self, slot: u32) {
+        self.slots[slot as usize].next = self.newest;
+        self.slots[slot as usize].previous = NONE;
+        match self.newest {
+            NONE => self.oldest = slot,
+            at => self.slots[at as usize].previous = slot,
+        }
+        self.newest = slot;
+    }
+
+    /// A slot for a new line, and the line that was in it.
+    fn claim(&mut self) -> (u32, Option<Resident>) {
+        if let Some(slot) = self.free.pop() {
+            return (slot, None);
+        }
+        if self.slots.len() < self.capacity {
+            self.slots.push(Slot::default());
+            return (self.slots.len() as u32 - 1, None);
+        }
+        let slot = self.oldest;
+        self.unlink(slot);
+        let evicted = Resident::from_word(self.slots[slot as usize].word);
+        if let Some(old) = evicted {
+            self.map.remove(old.line());
+        }
+        (slot, evicted)
+    }
+}
+
+impl Array for FullLru {
+    #[inline]
+    fn access(&mut self, line: u64, set: u64, clear: u64) -> Found {
+        let Some(slot) = self.map.get(line) else { return Found::Miss };
+        if self.newest != slot {
+            self.unlink(slot);
+            self.link_newest(slot);
+        }
+        let word = &mut self.slots[slot as usize].word;
+        let old = flags(*word);
+        *word = (*word | set) & !clear;
+        Found::Hit { flags: old, slot: slot as usize }
+    }
+
+    fn fill(&mut self, line: u64, flags: u64) -> Filled {
+        let (slot, evicted) = self.claim();
+        self.slots[slot as usize].word = entry(line) | flags;
+        self.link_newest(slot);
+        self.map.insert(line, slot);
+        Filled { evicted, slot: slot as usize }
+    }
+
+    fn remove(&mut self, line: u64) -> Option<Resident> {
+        let slot = self.map.remove(line)?;
+        self.unlink(slot);
+        self.free.push(slot);
+        Resident::from_word(std::mem::take(&mut self.slots[slot as usize].word))
+    }
+
+    fn contains(&self, line: u64) -> bool {
+        self.map.get(line).is_some()
+    }
+
+    fn fill_settles(&self) -> bool {
+        true
+    }
+}

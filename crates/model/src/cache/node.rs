@@ -1,0 +1,284 @@
+//! One cache of a hierarchy: its storage, its counts, and what hangs on it.
+//!
+//! A node knows nothing of other nodes; [`super::graph`] moves lines between
+//! them.
+//!
+//! # The filter
+//!
+//! `filter[kind]` is the line for which the next access of that kind is known
+//! to be a hit that changes nothing, so it need only be counted. After an access
+//! to a line, using that line again changes nothing in any policy here, unless
+//! the access was a fill under a policy that tells the first hit from the fill
+//! (RRIP), or a store would set the dirty bit or must be passed on. Whatever
+//! else touches the node (a removal, a fill from elsewhere) clears the filter;
+//! a prefetcher must see every access, so nodes that have one never set it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::array::{AnyArray, Filled, Found};
+use super::classify::{Cause, Classifier};
+use super::config::{Allocate, CacheConfig, Classify, Inclusion, WritePolicy};
+use super::entry::{DIRTY, PREFETCHED, Resident};
+use super::stats::CacheStats;
+use crate::Kind;
+use crate::prefetch::Prefetcher;
+
+/// No line: line numbers have at most 61 bits.
+const NO_LINE: u64 = u64::MAX;
+
+/// One cache.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) filter: [u64; 3],
+    pub(crate) shift: u32,
+    pub(crate) line_mask: u64,
+    pub(crate) stats: CacheStats,
+    pub(crate) next: usize,
+    pub(crate) level: u32,
+    pub(crate) write: WritePolicy,
+    pub(crate) allocate: Allocate,
+    pub(crate) inclusion: Inclusion,
+    array: AnyArray,
+    fill_settles: bool,
+    /// Whether a hit concerns nobody but the storage, the counts and the filter.
+    plain: bool,
+    pub(crate) prefetcher: Option<Box<dyn Prefetcher>>,
+    classifier: Option<Box<Classifier>>,
+    sectors: Option<Box<Sectors>>,
+}
+
+/// Which sectors of each slot are present and which are dirty.
+#[derive(Debug)]
+struct Sectors {
+    shift: u32,
+    present: Box<[u64]>,
+}
+
+/// What a node made of an access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Met {
+    /// A hit; the flags tell what the line was before.
+    Hit { dirty: u64, prefetched: bool },
+    /// A miss of a sector whose line is present: only the sector is missing,
+    /// and it is marked present now.
+    Sector,
+    /// A miss.
+    Miss,
+}
+
+impl Node {
+    /// An empty cache of a checked configuration, in front of node `next`.
+    pub(crate) fn new(config: &CacheConfig, level: u32, next: usize) -> Self {
+        let shift = config.line.trailing_zeros();
+        let array = AnyArray::new(config);
+        let sectors = (config.sectors > 1).then(|| {
+            Box::new(Sectors {
+                shift: shift - config.sectors.trailing_zeros(),
+                present: vec![0; config.lines() as usize].into_boxed_slice(),
+            })
+        });
+        let prefetcher = config.prefetch.build(shift);
+        let plain = prefetcher.is_none()
+            && sectors.is_none()
+            && config.classify == Classify::No
+            && config.inclusion != Inclusion::Exclusive
+            && config.write != WritePolicy::Through;
+        Self {
+            plain,
+            filter: [NO_LINE; 3],
+            shift,
+            line_mask: u64::from(config.line) - 1,
+            stats: CacheStats::default(),
+            next,
+            level,
+            write: config.write,
+            allocate: config.allocate,
+            inclusion: config.inclusion,
+            fill_settles: array.fill_settles(),
+            array,
+            prefetcher,
+            classifier: match config.classify {
+                Classify::No => None,
+                Classify::ThreeC => Some(Box::new(Classifier::new(config.lines()))),
+            },
+            sectors,
+        }
+    }
+
+    /// The address of a line's first byte.
+    #[inline]
+    pub(crate) const fn address(&self, line: u64) -> u64 {
+        line << self.shift
+    }
+
+    /// Whether `size` bytes at `addr` do not lie in one line.
+    #[inline]
+    pub(crate) const fn crosses(&self, addr: u64, size: u32) -> bool {
+        (addr & self.line_mask) + size as u64 > self.line_mask + 1
+    }
+
+    /// Deals with the common case of a hit in a plain LRU cache, access counted
+    /// and all; otherwise does nothing and says no.
+    #[inline]
+    pub(crate) fn quick_hit(&mut self, line: u64, kind: Kind) -> bool {
+        let AnyArray::Lru(array) = &mut self.array else { return false };
+        if !self.plain {
+            return false;
+        }
+        let back = self.write == WritePolicy::Back;
+        let dirties = if kind as u8 == Kind::Store as u8 && back { DIRTY } else { 0 };
+        let Some(flags) = array.touch(line, dirties, PREFETCHED) else { return false };
+        self.stats.accesses[kind] += 1;
+        self.stats.prefetches_used += u64::from(flags & PREFETCHED != 0);
+        let store_settles = !back || (flags | dirties) & DIRTY != 0;
+        self.filter = [line, line, if store_settles { line } else { NO_LINE }];
+        true
+    }
+
+    /// A demand access to a part of one line. Counts misses and their causes,
+    /// not accesses.
+    #[inline]
+    pub(crate) fn demand(&mut self, line: u64, part: Part) -> Met {
+        let cause = self.classifier.as_mut().map(|classifier| classifier.reference(line));
+        let dirties = self.dirties(part);
+        let found = self.array.access(line, dirties, PREFETCHED);
+        let Found::Hit { flags, slot } = found else {
+            self.count_miss(part.kind, cause);
+            return Met::Miss;
+        };
+        let prefetched = flags & PREFETCHED != 0;
+        self.stats.prefetches_used += u64::from(prefetched);
+        if self.sectors.is_some() && !self.take_sectors(slot, part) {
+            self.stats.sector_misses += 1;
+            self.count_miss(part.kind, cause);
+            return Met::Sector;
+        }
+        self.settle(line, (flags & DIRTY) | dirties);
+        Met::Hit { dirty: flags & DIRTY, prefetched }
+    }
+
+    /// The dirty flag, if an access sets it.
+    #[inline]
+    fn dirties(&self, part: Part) -> u64 {
+        if part.write && self.write == WritePolicy::Back { DIRTY } else { 0 }
+    }
+
+    #[cold]
+    fn count_miss(&mut self, kind: Kind, cause: Option<Cause>) {
+        self.stats.misses[kind] += 1;
+        match cause {
+            Some(Cause::Compulsory) => self.stats.compulsory[kind] += 1,
+            Some(Cause::Capacity) => self.stats.capacity[kind] += 1,
+            Some(Cause::Conflict) => self.stats.conflict[kind] += 1,
+            None => {}
+        }
+    }
+
+    /// Marks the sectors of an access present; says whether they were.
+    fn take_sectors(&mut self, slot: usize, part: Part) -> bool {
+        let Some(sectors) = &mut self.sectors else { return true };
+        let mask = sectors.mask(part, self.line_mask);
+        let present = &mut sectors.present[slot];
+        let had = *present & mask == mask;
+        *present |= mask;
+        had
+    }
+
+    /// Takes note that `line`, dirty or not, was just used and stays as it is if
+    /// used again.
+    #[inline]
+    fn settle(&mut self, line: u64, dirty: u64) {
+        if self.prefetcher.is_some() || self.sectors.is_some() {
+            return;
+        }
+        let store_settles = match self.write {
+            WritePolicy::Back => dirty != 0,
+            WritePolicy::Through => false,
+            WritePolicy::Ignore => true,
+        };
+        self.filter = [line, line, if store_settles { line } else { NO_LINE }];
+    }
+
+    /// Puts an absent line in after a demand miss; `dirty` is the flag with which
+    /// it comes.
+    #[inline]
+    pub(crate) fn fill_demand(&mut self, line: u64, part: Part, dirty: u64) -> Option<Resident> {
+        let dirty = dirty | self.dirties(part);
+        let filled = self.array.fill(line, dirty);
+        if self.fill_settles {
+            self.settle(line, dirty);
+        } else {
+            self.unsettle();
+        }
+        if let Some(sectors) = &mut self.sectors {
+            sectors.present[filled.slot] = sectors.mask(part, self.line_mask);
+        }
+        self.evicted(filled)
+    }
+
+    /// Puts an absent line in that nobody asked for here: flags say whether it
+    /// is dirty or prefetched.
+    pub(crate) fn fill_other(&mut self, line: u64, flags: u64) -> Option<Resident> {
+        self.unsettle();
+        let filled = self.array.fill(line, flags);
+        if let Some(sectors) = &mut self.sectors {
+            sectors.present[filled.slot] = u64::MAX;
+        }
+        self.stats.prefetches += u64::from(flags & PREFETCHED != 0);
+        self.evicted(filled)
+    }
+
+    fn evicted(&mut self, filled: Filled) -> Option<Resident> {
+        let evicted = filled.evicted?;
+        self.stats.evictions += 1;
+        self.stats.prefetches_wasted += u64::from(evicted.prefetched());
+        Some(evicted)
+    }
+
+    /// A line evicted above arrives: whether it was here already. If so it is
+    /// used, and dirty if it was or arrives so.
+    pub(crate) fn receive(&mut self, line: u64, dirty: u64) -> bool {
+        self.stats.received += 1;
+        self.unsettle();
+        let dirty = if self.write == WritePolicy::Back { dirty } else { 0 };
+        matches!(self.array.access(line, dirty, 0), Found::Hit { .. })
+    }
+
+    /// Takes a line out.
+    pub(crate) fn remove(&mut self, line: u64) -> Option<Resident> {
+        self.unsettle();
+        let removed = self.array.remove(line)?;
+        self.stats.prefetches_wasted += u64::from(removed.prefetched());
+        Some(removed)
+    }
+
+    /// Whether a line is present.
+    pub(crate) fn contains(&self, line: u64) -> bool {
+        self.array.contains(line)
+    }
+
+    fn unsettle(&mut self) {
+        self.filter = [NO_LINE; 3];
+    }
+}
+
+/// The part of a line that an access touches, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub(crate) addr: u64,
+    pub(crate) size: u32,
+    pub(crate) kind: Kind,
+    /// Whether bytes are written into this cache, rather than read from it.
+    pub(crate) write: bool,
+}
+
+impl Sectors {
+    /// The sectors that hold the bytes of `part`.
+    fn mask(&self, part: Part, line_mask: u64) -> u64 {
+        let first = (part.addr & line_mask) >> self.shift;
+        let end = (part.addr & line_mask) + u64::from(part.size.max(1)) - 1;
+        let last = end.min(line_mask) >> self.shift;
+        let many = last - first + 1;
+        let ones = if many >= 64 { u64::MAX } else { (1 << many) - 1 };
+        ones << first
+    }
+}

@@ -1,0 +1,11 @@
+//! Translation look-aside buffers and the page walks behind them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod config;
+mod model;
+mod walk;
+
+pub use config::{
+    PageRegion, Pages, TlbConfig, TlbHierarchyConfig, TlbLevelConfig, Tlbs, WalkConfig,
+};
+pub use model::{TlbModel, TlbReport, TlbStats, WalkStats};

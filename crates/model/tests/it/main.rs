@@ -1,0 +1,15 @@
+//! The models against judges: naive twins, published examples, Valgrind.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod branch;
+mod cachegrind;
+mod drive;
+mod hierarchy;
+mod locality;
+mod observe;
+mod optimal;
+mod published;
+mod replacement;
+mod robust;
+mod sweep;
+mod tlb;

@@ -1,0 +1,96 @@
+//! Parallel replay: every chunk into a sink of its own, on several processors,
+//! with the results in order. For consumers whose answers can be joined.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::{DriveError, Sink, ThreadId, Totals};
+use ichnos_trace::Error;
+use rayon::prelude::*;
+
+use crate::announce::Announcer;
+use crate::player::{PlayError, Player};
+use crate::replay::{Replay, chunks_in, open};
+
+/// One chunk of a thread, and where in the thread it stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Whose chunk.
+    pub thread: ThreadId,
+    /// The chunk's number in the file.
+    pub chunk: usize,
+    /// Instructions of the thread before it.
+    pub first_insn: u64,
+    /// What the chunk's records count.
+    pub totals: Totals,
+    /// The first timestamp in it; 0 if it has none.
+    pub first_ns: u64,
+}
+
+impl Replay<'_> {
+    /// Replays every chunk of the chosen threads and range into a sink of its own, on `jobs`
+    /// processors. Each sink is told a whole trace, from `begin` to `finish`, that
+    /// happens to be one chunk long; code is told anew to each. The
+    /// results come thread by thread, in the order of each stream.
+    ///
+    /// A sink that has seen enough ends its own chunk only. The first error in order
+    /// is the answer if there is any.
+    pub fn map_chunks<S, T>(
+        &self,
+        jobs: usize,
+        make: impl Fn(&Piece) -> S + Sync,
+        done: impl Fn(&Piece, S) -> T + Sync,
+    ) -> Result<Vec<T>, DriveError<Error, S::Error>>
+    where
+        S: Sink,
+        S::Error: Send,
+        T: Send,
+    {
+        let pieces = self.pieces().map_err(DriveError::Source)?;
+        let announcer = Announcer::new(self.reader.roadmap());
+        let work = |piece: &Piece| {
+            let mut sink = make(piece);
+            self.play_piece(piece, announcer.clone(), &mut sink)?;
+            Ok(done(piece, sink))
+        };
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs.max(1)).build();
+        let results: Vec<_> = match &pool {
+            Ok(pool) => pool.install(|| pieces.par_iter().map(work).collect()),
+            // No threads to be had: the answer is the same without.
+            Err(_) => pieces.iter().map(work).collect(),
+        };
+        results.into_iter().collect()
+    }
+
+    fn pieces(&self) -> Result<Vec<Piece>, Error> {
+        let mut pieces = Vec::new();
+        for thread in self.chosen()? {
+            for chunk in chunks_in(self.reader, thread, &self.range) {
+                let Some(place) = self.reader.chunks().get(chunk) else { continue };
+                pieces.push(Piece {
+                    thread: thread.id,
+                    chunk,
+                    first_insn: place.header.first,
+                    totals: place.header.totals,
+                    first_ns: place.header.first_ns,
+                });
+            }
+        }
+        Ok(pieces)
+    }
+
+    fn play_piece<S: Sink>(
+        &self,
+        piece: &Piece,
+        mut announcer: Announcer,
+        sink: &mut S,
+    ) -> Result<(), PlayError<S>> {
+        let more = self.reader.about().with(|about| sink.begin(about)).map_err(DriveError::Sink)?;
+        if more {
+            let mut player = Player::new(self.reader).map_err(DriveError::Source)?;
+            let thread = self.reader.thread(piece.thread).map_err(DriveError::Source)?;
+            let playing = open(self.reader, &mut player, thread, piece.chunk, &self.range);
+            let mut playing = playing.map_err(DriveError::Source)?;
+            player.play(&mut playing, &mut announcer, sink)?;
+        }
+        sink.finish().map_err(DriveError::Sink)
+    }
+}

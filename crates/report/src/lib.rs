@@ -1,0 +1,37 @@
+//! What ichnos prints: tables, dumps of traces, and profiles, as text, CSV,
+//! JSON and in the formats of other tools.
+//!
+//! Nothing here measures or decides. Dumps are sinks that write to any
+//! [`Write`](std::io::Write), fast enough to be piped.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#![forbid(unsafe_code)]
+
+pub mod annotate;
+mod cachegrind;
+mod caches;
+mod callgrind;
+mod dump_json;
+mod dump_lackey;
+mod dump_text;
+mod error;
+mod fields;
+mod findings;
+mod info;
+mod line;
+pub mod number;
+mod ordinals;
+mod profile_text;
+mod symbols;
+mod table;
+
+pub use cachegrind::{Subject, write_cachegrind};
+pub use caches::{Rows, cache_json, cache_table};
+pub use callgrind::{Positions, write_callgrind};
+pub use dump_json::DumpJson;
+pub use dump_lackey::DumpLackey;
+pub use dump_text::DumpText;
+pub use error::Error;
+pub use findings::{comparison_json, comparison_text, similarity_table, verdict_json};
+pub use info::{info_json, info_text};
+pub use symbols::Symbolize;
+pub use table::{Cell, Table};

@@ -1,0 +1,91 @@
+//! What Valgrind's lackey saw: `--trace-mem=yes`, parsed.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::fs;
+use std::path::Path;
+use std::process::{self, Command, Stdio};
+
+use ichnos_base::GuestVa;
+
+/// One line of lackey's trace.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Line {
+    /// What was done.
+    pub op: Op,
+    /// Where.
+    pub addr: GuestVa,
+    /// How many bytes.
+    pub size: u32,
+}
+
+/// What a line tells of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Op {
+    /// An instruction, or one iteration of a repeated one.
+    Insn,
+    /// A load.
+    Load,
+    /// A store.
+    Store,
+    /// A load and a store of the same bytes.
+    Modify,
+}
+
+/// Parses one line; `None` for what is not part of the trace.
+#[must_use]
+pub fn parse(line: &str) -> Option<Line> {
+    let op = match line.get(..3)? {
+        "I  " => Op::Insn,
+        " L " => Op::Load,
+        " S " => Op::Store,
+        " M " => Op::Modify,
+        _ => return None,
+    };
+    let (addr, size) = line.get(3..)?.split_once(',')?;
+    let addr = GuestVa(u64::from_str_radix(addr, 16).ok()?);
+    Some(Line { op, addr, size: size.trim_end().parse().ok()? })
+}
+
+/// Runs a program under lackey and answers its trace.
+///
+/// # Panics
+///
+/// If Valgrind does not run, or the log cannot be read.
+#[must_use]
+pub fn run(program: &Path, args: &[&str], env: &[(&str, &str)]) -> Vec<Line> {
+    let log = program.with_extension(format!("lackey-{}", process::id()));
+    let status = Command::new("valgrind")
+        // Optimised, Valgrind drops loads whose results nobody uses; chasing
+        // branches, it turns `a && b` into code that evaluates both, and lackey
+        // counts the instructions of `b` even if they are jumped over.
+        .args(["--tool=lackey", "--basic-counts=no", "--trace-mem=yes", "-q"])
+        .args(["--vex-iropt-level=0", "--vex-guest-chase=no"])
+        .arg(format!("--log-file={}", log.display()))
+        .arg(program)
+        .args(args)
+        .env_clear()
+        .envs(env.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .expect("valgrind runs");
+    assert!(status.code().is_some(), "valgrind: {status}");
+    let text = fs::read_to_string(&log).expect("valgrind wrote its log");
+    fs::remove_file(&log).expect("the log is ours");
+    text.lines().filter_map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_parsed() {
+        let line = |op, addr, size| Some(Line { op, addr: GuestVa(addr), size });
+        assert_eq!(parse("I  04016b00,3"), line(Op::Insn, 0x0401_6b00, 3));
+        assert_eq!(parse(" M 1ffeffe7e0,8"), line(Op::Modify, 0x1f_feff_e7e0, 8));
+        assert_eq!(parse("==123== Lackey"), None);
+        assert_eq!(parse(" L zz,8"), None);
+        assert_eq!(parse(""), None);
+    }
+}

@@ -1,0 +1,228 @@
+//! A roadmap block, and its shape: what the block's steps come to when they are
+//! laid out flat for matching and replay.
+//!
+//! Invariants of a valid block (checked by [`Block::check`], for blocks from a
+//! plan and for blocks from a file alike): it has at most [`MAX_STEPS`] steps;
+//! references, flexes and exits come after an instruction; every register is
+//! below [`Register::COUNT`]; the code, if known, is as long as the
+//! instructions together; an indirect or direct exit is the last step; in a block
+//! with side exits no two exits have the same target, and nothing is taken from the
+//! stream after the first exit.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::{GuestVa, ProcessId, Record, Totals};
+
+use crate::error::Flaw;
+use crate::step::{Address, ExitKind, Register, Slot, Step, Sum, Value};
+
+/// The most steps a block may have.
+pub const MAX_STEPS: usize = 4096;
+
+/// Which exits of a block can be taken.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Exits {
+    /// Only the last one: the block is a path that was executed to its end, and the
+    /// conditional branches inside fell through.
+    Last,
+    /// Any: the block is a superblock, and the entry of the next one tells
+    /// where it was left.
+    Side,
+}
+
+/// One superblock of the roadmap.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// The address space that holds it.
+    pub process: ProcessId,
+    /// The address of its first instruction.
+    pub entry: GuestVa,
+    /// Which exits can be taken.
+    pub exits: Exits,
+    /// What replay does, in order.
+    pub steps: Vec<Step>,
+    /// The machine code of all its instructions; empty if unknown.
+    pub code: Vec<u8>,
+}
+
+/// A word of a block: whose it is, and which record of the template it fills.
+#[derive(Clone, Copy, Debug)]
+pub struct Word {
+    /// The slot that predicts it.
+    pub slot: Slot,
+    /// The record's place in the template; meaningless unless the shape is plain.
+    pub record: u32,
+}
+
+/// What a block comes to.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// The records of one execution, with addresses of words left 0 and the last
+    /// branch taken; exact only if the shape is plain.
+    pub template: Vec<Record>,
+    /// The words that one execution takes from the stream, in order.
+    pub words: Vec<Word>,
+    /// How many flexible instructions there are.
+    pub flexes: u32,
+    /// Only instructions, word references and exits, of which the last alone
+    /// can be taken: one execution is the template with its words filled in.
+    pub plain: bool,
+    /// The block's last step, if that is an exit.
+    pub last_exit: Option<(ExitKind, GuestVa)>,
+    /// The address after the last instruction.
+    pub end: GuestVa,
+    /// What one execution to the end counts, without flexible accesses and with the last
+    /// branch taken.
+    pub totals: Totals,
+}
+
+impl Block {
+    /// Whether the block keeps the rules.
+    pub(crate) fn check(&self) -> Result<(), Flaw> {
+        if self.steps.is_empty() || self.steps.len() > MAX_STEPS {
+            return Err(Flaw("a block has no steps, or too many"));
+        }
+        let mut code_len = 0;
+        let mut in_insn = false;
+        let mut targets: Vec<GuestVa> = Vec::new();
+        for (i, step) in self.steps.iter().enumerate() {
+            let last = i + 1 == self.steps.len();
+            match *step {
+                Step::Insn { len, .. } => {
+                    code_len += usize::from(len);
+                    in_insn = true;
+                }
+                Step::Ref(_) | Step::Flex { .. } | Step::Exit { .. } if !in_insn => {
+                    return Err(Flaw("a block refers to memory before its first instruction"));
+                }
+                Step::Exit { kind, target } => {
+                    if kind != ExitKind::Conditional && !last {
+                        return Err(Flaw("a block goes on after an unconditional exit"));
+                    }
+                    // After its branch an instruction is over: references that
+                    // followed would come out before the branch's outcome is known.
+                    in_insn = false;
+                    if self.exits == Exits::Side {
+                        if targets.contains(&target) && kind != ExitKind::Indirect {
+                            return Err(Flaw("two exits of a block have the same target"));
+                        }
+                        targets.push(target);
+                    }
+                }
+                _ => {}
+            }
+            if !targets.is_empty() && self.exits == Exits::Side && step.takes() {
+                return Err(Flaw("a block takes a word after an exit"));
+            }
+            step.check_registers()?;
+        }
+        if !self.code.is_empty() && self.code.len() != code_len {
+            return Err(Flaw("a block's code is not as long as its instructions"));
+        }
+        Ok(())
+    }
+
+    /// What the steps come to.
+    pub(crate) fn shape(&self) -> Shape {
+        let mut shape = Shape {
+            template: Vec::new(),
+            words: Vec::new(),
+            flexes: 0,
+            plain: self.exits == Exits::Last,
+            last_exit: None,
+            end: self.entry,
+            totals: Totals::default(),
+        };
+        for step in &self.steps {
+            shape.add(step);
+        }
+        if let Some(Step::Exit { kind, target }) = self.steps.last() {
+            shape.last_exit = Some((*kind, *target));
+            if let Some(Record::Branch { taken, .. }) = shape.template.last_mut() {
+                *taken = true;
+                shape.totals.taken += 1;
+            }
+        }
+        shape
+    }
+}
+
+impl Shape {
+    fn add(&mut self, step: &Step) {
+        match *step {
+            Step::Insn { len, kind } => {
+                self.push(Record::Insn { len, kind, pc: self.end });
+                self.end = self.end.offset(u64::from(len));
+            }
+            Step::Ref(r) => {
+                if let Address::Word(slot) = r.address {
+                    self.words.push(Word { slot, record: self.template.len() as u32 });
+                } else {
+                    self.plain = false;
+                }
+                self.push(r.kind.record(r.flags, r.size, GuestVa(0)));
+            }
+            Step::Exit { target, .. } => self.push(Record::Branch { taken: false, target }),
+            Step::Take { slot, .. } => {
+                self.words.push(Word { slot, record: 0 });
+                self.plain = false;
+            }
+            Step::Flex { .. } => {
+                self.flexes += 1;
+                self.plain = false;
+            }
+            Step::Derive { .. } | Step::Forget { .. } => self.plain = false,
+        }
+    }
+
+    fn push(&mut self, record: Record) {
+        self.totals.count(&record);
+        self.template.push(record);
+    }
+}
+
+impl Step {
+    /// Whether the step takes something from the stream.
+    pub(crate) const fn takes(&self) -> bool {
+        matches!(
+            self,
+            Self::Take { .. }
+                | Self::Flex { .. }
+                | Self::Ref(crate::Ref { address: Address::Word(_), .. })
+        )
+    }
+
+    fn check_registers(&self) -> Result<(), Flaw> {
+        let ok = match *self {
+            Self::Take { register, .. } | Self::Forget { register } => register.known(),
+            Self::Derive { register, value } => register.known() && value.known(),
+            Self::Ref(crate::Ref { address: Address::Known(sum), .. }) => sum.known(),
+            _ => true,
+        };
+        if ok { Ok(()) } else { Err(Flaw("a block names a register that does not exist")) }
+    }
+}
+
+impl Register {
+    const fn known(self) -> bool {
+        (self.0 as usize) < Self::COUNT
+    }
+}
+
+impl Sum {
+    fn known(self) -> bool {
+        self.base.is_none_or(Register::known) && self.index.is_none_or(|(r, _)| r.known())
+    }
+}
+
+impl Value {
+    fn known(self) -> bool {
+        match self {
+            Self::Sum(sum) => sum.known(),
+            Self::Difference(a, b) => a.known() && b.known(),
+            Self::And(r, _) | Self::Low32(r) | Self::Low32Signed(r) => r.known(),
+            Self::ShiftLeft(r, n) | Self::ShiftRight(r, n) | Self::ShiftRightSigned(r, n) => {
+                r.known() && n < 64
+            }
+        }
+    }
+}

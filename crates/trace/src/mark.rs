@@ -1,0 +1,163 @@
+//! Marks: what lies between block executions. The marks column begins with the
+//! chunk's flags; then each mark has the number of executions since the mark
+//! before it, a tag and a body. The last mark ends the chunk.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::{GuestVa, InsnKind, Record};
+
+use crate::bytes::{Cursor, Parse, put_signed, put_varint};
+use crate::error::Flaw;
+use crate::flex::{Run, get_runs, put_accesses};
+use crate::step::{ExitKind, Register};
+
+pub(crate) const END: u8 = 0;
+pub(crate) const EVENT: u8 = 1;
+pub(crate) const OUTCOME: u8 = 2;
+pub(crate) const NO_OUTCOME: u8 = 3;
+pub(crate) const NEXT: u8 = 4;
+pub(crate) const LOOSE: u8 = 5;
+pub(crate) const SNAPSHOT: u8 = 6;
+
+/// The chunk's flag that says that it holds values.
+pub(crate) const HAS_VALUES: u8 = 1;
+
+/// How the last block before a mark was left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Leave {
+    /// Nothing is said: an indirect exit has no outcome, a conditional one was not taken.
+    #[default]
+    Silent,
+    /// Control went on here.
+    Next(GuestVa),
+    /// The last exit had this outcome, whatever comes next.
+    Outcome {
+        /// Whether it was taken.
+        taken: bool,
+        /// Its target.
+        target: GuestVa,
+    },
+    /// Nobody saw where control went: the first exit that is not direct has no branch
+    /// record, and nothing is known of what comes after it.
+    Unknown,
+}
+
+impl Leave {
+    /// The branch record of a block's last exit.
+    #[inline]
+    #[must_use]
+    pub fn outcome(self, kind: ExitKind, target: GuestVa) -> Option<(bool, GuestVa)> {
+        let next = match self {
+            Self::Outcome { taken, target } => return Some((taken, target)),
+            Self::Unknown if kind != ExitKind::Direct => return None,
+            Self::Unknown => None,
+            Self::Next(next) => Some(next),
+            Self::Silent => None,
+        };
+        match kind {
+            ExitKind::Direct => Some((true, target)),
+            ExitKind::Conditional => Some((next == Some(target), target)),
+            ExitKind::Indirect => next.map(|next| (true, next)),
+        }
+    }
+}
+
+/// A piece of a stretch of records that belong to no block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Loose {
+    /// An instruction or branch.
+    Record(Record),
+    /// Accesses.
+    Run(Run),
+}
+
+/// Appends records that belong to no block.
+pub(crate) fn put_loose(out: &mut Vec<u8>, records: &[Record], last: &mut u64) {
+    let mut rest = records;
+    while let Some(record) = rest.first() {
+        match *record {
+            Record::Insn { len, kind, pc } => {
+                out.extend_from_slice(&[1, len, kind.0]);
+                put_varint(out, pc.0);
+                rest = &rest[1..];
+            }
+            Record::Branch { taken, target } => {
+                out.extend_from_slice(&[2, u8::from(taken)]);
+                put_varint(out, target.0);
+                rest = &rest[1..];
+            }
+            _ => {
+                let is_access =
+                    |r: &Record| !matches!(r, Record::Insn { .. } | Record::Branch { .. });
+                let len = rest.iter().take_while(|r| is_access(r)).count();
+                out.push(3);
+                put_accesses(out, &rest[..len], last);
+                rest = &rest[len..];
+            }
+        }
+    }
+    out.push(0);
+}
+
+/// Reads records that belong to no block.
+pub(crate) fn get_loose(
+    from: &mut Cursor<'_>,
+    loose: &mut Vec<Loose>,
+    last: &mut u64,
+) -> Parse<()> {
+    let mut runs = Vec::new();
+    loop {
+        match from.u8()? {
+            0 => return Ok(()),
+            1 => {
+                let (len, kind) = (from.u8()?, InsnKind(from.u8()?));
+                let pc = GuestVa(from.varint()?);
+                loose.push(Loose::Record(Record::Insn { len, kind, pc }));
+            }
+            2 => {
+                let taken = match from.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Flaw("a branch is neither taken nor not")),
+                };
+                let target = GuestVa(from.varint()?);
+                loose.push(Loose::Record(Record::Branch { taken, target }));
+            }
+            3 => {
+                runs.clear();
+                get_runs(from, &mut runs, last)?;
+                loose.extend(runs.iter().copied().map(Loose::Run));
+            }
+            _ => return Err(Flaw("a loose record is of no kind")),
+        }
+    }
+}
+
+/// Appends the values of the registers that are known.
+pub(crate) fn put_snapshot(out: &mut Vec<u8>, registers: &[(Register, u64)]) {
+    put_varint(out, registers.len() as u64);
+    let mut last = 0u64;
+    for (register, value) in registers {
+        out.push(register.0);
+        put_signed(out, value.wrapping_sub(last) as i64);
+        last = *value;
+    }
+}
+
+/// Reads the values of the registers that are known.
+pub(crate) fn get_snapshot(from: &mut Cursor<'_>) -> Parse<Vec<(Register, u64)>> {
+    let count = from.count()?;
+    if count > Register::COUNT {
+        return Err(Flaw("a snapshot has too many registers"));
+    }
+    let mut registers = Vec::with_capacity(count);
+    let mut last = 0u64;
+    for _ in 0..count {
+        let register = Register(from.u8()?);
+        if usize::from(register.0) >= Register::COUNT {
+            return Err(Flaw("a snapshot names a register that does not exist"));
+        }
+        last = last.wrapping_add(from.signed()? as u64);
+        registers.push((register, last));
+    }
+    Ok(registers)
+}

@@ -1,0 +1,303 @@
+//! Prediction of words: each slot remembers its past, two tables remember
+//! contexts, and a word that a prediction gets right costs next to nothing.
+//!
+//! Packer and unpacker run the same code on the same words, so their states are
+//! equal at every word; all state is empty at the start of a chunk.
+//!
+//! Six predictors, in the order in which tokens name them (1 to 6): the last word plus the
+//! last difference; the last word plus the difference that followed the last two
+//! differences (finite context); the word before in the stream, whatever its
+//! slot, plus the distance last seen there; the word that followed, in this slot, the
+//! last word anywhere that had moved; the last word; the word two before in the
+//! stream plus the distance last seen there.
+//!
+//! Where all are wrong the word is written as its difference from a reference: the slot's
+//! last word (token 7), the word before in the stream (8), or the slot's anchor (9), its first
+//! word in the chunk.
+//!
+//! Token 0 means "as expected": each slot expects the predictor that was right last, or,
+//! once two words running were written out, to be written out again. So both a
+//! regular slot and a random one cost no token.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::bytes::{Cursor, Parse, unzigzag, zigzag};
+use crate::error::Flaw;
+
+const PREDICTORS: u8 = 6;
+const FROM_LAST: u8 = 7;
+const FROM_BEFORE: u8 = 8;
+const FROM_ANCHOR: u8 = 9;
+
+/// After so many words written out a slot expects the next to be, too.
+const PATIENCE: u8 = 4;
+
+/// How often running a predictor must be right to be trusted again.
+const STREAK: u8 = 3;
+
+const TABLE_BITS: u32 = 16;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    last: u64,
+    delta: u64,
+    older: u64,
+    offset: u64,
+    offset2: u64,
+    anchor: u64,
+    /// The predictor that was right last, from 0.
+    favourite: u8,
+    /// The token of the last word written out.
+    reference: u8,
+    /// Words written out running.
+    misses: u8,
+    seen: bool,
+    /// Packer only: the predictor that was right while written words were expected,
+    /// and for how many words running.
+    rising: u8,
+    streak: u8,
+}
+
+/// The predictors of one stream.
+#[derive(Debug)]
+pub(crate) struct Predictors {
+    slots: Vec<State>,
+    context: Vec<u64>,
+    follower: Vec<u64>,
+    before: u64,
+    before2: u64,
+    /// The last word that differed from its slot's last.
+    mover: u64,
+}
+
+struct Place {
+    context: usize,
+    follower: usize,
+}
+
+impl Predictors {
+    pub(crate) fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            context: vec![0; 1 << TABLE_BITS],
+            follower: vec![0; 1 << TABLE_BITS],
+            before: 0,
+            before2: 0,
+            mover: 0,
+        }
+    }
+
+    /// Forgets everything: a chunk begins.
+    pub(crate) fn reset(&mut self, slots: u32) {
+        self.slots.clear();
+        self.slots.resize(slots as usize, State::default());
+        self.context.fill(0);
+        self.follower.fill(0);
+        (self.before, self.before2, self.mover) = (0, 0, 0);
+    }
+
+    /// Makes room for slots that appeared since.
+    pub(crate) fn grow(&mut self, slots: u32) {
+        if self.slots.len() < slots as usize {
+            self.slots.resize(slots as usize, State::default());
+        }
+    }
+
+    /// The token of a word; what the token does not tell goes to `misses`.
+    #[inline]
+    pub(crate) fn encode(&mut self, slot: u32, word: u64, misses: &mut [Vec<u8>]) -> u8 {
+        let state = self.slots[slot as usize];
+        let place = self.place(slot, &state);
+        let expects_miss = state.misses >= PATIENCE;
+        let (token, means) =
+            if !expects_miss && self.predict(state.favourite, &state, &place) == word {
+                (0, state.favourite + 1)
+            } else if let Some(p) = self.right_one(slot, word, &place) {
+                (p + 1, p + 1)
+            } else {
+                let best = self.best_reference(&state, word);
+                let token = if expects_miss && best == state.reference { 0 } else { best };
+                put_miss(misses, slot, word.wrapping_sub(self.reference(best, &state)));
+                (token, best)
+            };
+        self.update(slot, word, means, &place);
+        token
+    }
+
+    /// The predictor to name, if one is right. A slot that expects written words is not
+    /// disturbed by a chance hit: the predictor must have been right for some time.
+    fn right_one(&mut self, slot: u32, word: u64, place: &Place) -> Option<u8> {
+        let state = self.slots[slot as usize];
+        let right = (0..PREDICTORS).find(|p| self.predict(*p, &state, place) == word);
+        if state.misses < PATIENCE {
+            return right;
+        }
+        let state = &mut self.slots[slot as usize];
+        state.streak = match right {
+            Some(p) if p == state.rising => state.streak + 1,
+            Some(_) => 1,
+            None => 0,
+        };
+        state.rising = right?;
+        if state.streak < STREAK {
+            return None;
+        }
+        state.streak = 0;
+        right
+    }
+
+    /// The word of a token.
+    #[inline]
+    pub(crate) fn decode(&mut self, slot: u32, token: u8, misses: &mut Misses<'_>) -> Parse<u64> {
+        let state = *self.slots.get(slot as usize).ok_or(Flaw("a slot is out of range"))?;
+        let place = self.place(slot, &state);
+        let means = match token {
+            0 if state.misses >= PATIENCE => state.reference,
+            0 => state.favourite + 1,
+            1..=FROM_ANCHOR => token,
+            _ => return Err(Flaw("a word's token is unknown")),
+        };
+        let word = if means <= PREDICTORS {
+            self.predict(means - 1, &state, &place)
+        } else {
+            self.reference(means, &state).wrapping_add(misses.next(slot)?)
+        };
+        self.update(slot, word, means, &place);
+        Ok(word)
+    }
+
+    /// The last word of a slot, for those who code words by other means.
+    pub(crate) fn last_mut(&mut self, slot: u32) -> &mut u64 {
+        &mut self.slots[slot as usize].last
+    }
+
+    #[inline]
+    fn place(&self, slot: u32, state: &State) -> Place {
+        let salt = u64::from(slot).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Place {
+            context: index(state.delta.wrapping_mul(31).wrapping_add(state.older) ^ salt),
+            follower: index(self.mover ^ salt),
+        }
+    }
+
+    #[inline]
+    fn predict(&self, which: u8, state: &State, place: &Place) -> u64 {
+        match which {
+            0 => state.last.wrapping_add(state.delta),
+            1 => state.last.wrapping_add(self.context[place.context]),
+            2 => self.before.wrapping_add(state.offset),
+            3 => self.follower[place.follower],
+            4 => state.last,
+            _ => self.before2.wrapping_add(state.offset2),
+        }
+    }
+
+    #[inline]
+    fn reference(&self, token: u8, state: &State) -> u64 {
+        match token {
+            FROM_LAST => state.last,
+            FROM_BEFORE => self.before,
+            _ => state.anchor,
+        }
+    }
+
+    /// The reference from which `word` is written shortest; the anchor wins if it is not
+    /// much worse, because table look-ups scatter around it evenly.
+    fn best_reference(&self, state: &State, word: u64) -> u8 {
+        let cost = |token| zigzag(word.wrapping_sub(self.reference(token, state)) as i64);
+        let (last, before, anchor) = (cost(FROM_LAST), cost(FROM_BEFORE), cost(FROM_ANCHOR));
+        if state.misses >= PATIENCE && cost(state.reference) / 16 <= last.min(before) {
+            return state.reference;
+        }
+        if state.seen && anchor / 4 <= last.min(before) {
+            FROM_ANCHOR
+        } else if last <= before {
+            FROM_LAST
+        } else {
+            FROM_BEFORE
+        }
+    }
+
+    #[inline]
+    fn update(&mut self, slot: u32, word: u64, means: u8, place: &Place) {
+        let state = &mut self.slots[slot as usize];
+        let delta = word.wrapping_sub(state.last);
+        self.context[place.context] = delta;
+        self.follower[place.follower] = word;
+        state.older = state.delta;
+        state.delta = delta;
+        state.offset = word.wrapping_sub(self.before);
+        state.offset2 = word.wrapping_sub(self.before2);
+        state.last = word;
+        if means <= PREDICTORS {
+            state.favourite = means - 1;
+            state.misses = state.misses.min(PATIENCE).saturating_sub(1);
+        } else {
+            state.misses = state.misses.saturating_add(1);
+            state.reference = means;
+            if !state.seen {
+                state.seen = true;
+                state.anchor = word;
+            }
+        }
+        if delta != 0 {
+            self.mover = word;
+        }
+        self.before2 = self.before;
+        self.before = word;
+    }
+}
+
+#[inline]
+fn index(key: u64) -> usize {
+    (key.wrapping_mul(0xd6e8_feb8_6659_fd93) >> (64 - TABLE_BITS)) as usize
+}
+
+/// Written-out words take a column for the first, one for the second and one for all later
+/// bytes of a varint, because their distributions differ; and each of these once for every
+/// residue of the slot's number, because slots differ, too.
+const PLANES: usize = 3;
+const GROUPS: usize = 4;
+pub(crate) const MISS_COLUMNS: usize = PLANES * GROUPS;
+
+fn put_miss(columns: &mut [Vec<u8>], slot: u32, difference: u64) {
+    let first = slot as usize % GROUPS * PLANES;
+    let mut value = zigzag(difference as i64);
+    let mut plane = 0;
+    loop {
+        let more = value >= 0x80;
+        columns[first + plane].push(value as u8 & 0x7f | u8::from(more) << 7);
+        value >>= 7;
+        plane = (plane + 1).min(PLANES - 1);
+        if !more {
+            return;
+        }
+    }
+}
+
+/// Words written out, being read.
+#[derive(Debug)]
+pub(crate) struct Misses<'a> {
+    pub(crate) columns: [Cursor<'a>; MISS_COLUMNS],
+}
+
+impl Misses<'_> {
+    #[inline]
+    fn next(&mut self, slot: u32) -> Parse<u64> {
+        let first = slot as usize % GROUPS * PLANES;
+        let mut value = 0;
+        let mut shift = 0;
+        let mut plane = 0;
+        loop {
+            let byte = self.columns[first + plane].u8()?;
+            if shift == 63 && byte > 1 {
+                return Err(Flaw("a number is longer than 64 bits"));
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(unzigzag(value) as u64);
+            }
+            shift += 7;
+            plane = (plane + 1).min(PLANES - 1);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The roadmap: all blocks of a trace by number, with their shapes. Numbers are
+//! dense; a number whose roadmap chunk was lost stays empty, and whatever needs
+//! it is refused.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::{BlockId, GuestVa, Totals};
+
+use crate::block::{Block, Exits, Shape};
+use crate::error::Flaw;
+use crate::mark::Leave;
+use crate::step::{Address, Step};
+
+/// The most blocks a trace may have. At some 300 bytes a block this bounds what
+/// a reader holds; real programs stay far below a million.
+pub const MAX_BLOCKS: u32 = 1 << 24;
+
+/// The most slots a trace may have.
+pub const MAX_SLOTS: u32 = 1 << 26;
+
+/// All blocks of a trace.
+#[derive(Debug, Default)]
+pub struct Roadmap {
+    entries: Vec<Option<Entry>>,
+    slots: u32,
+}
+
+/// A block with what it comes to.
+#[derive(Debug)]
+pub struct Entry {
+    /// The block.
+    pub block: Block,
+    /// What it comes to.
+    pub shape: Shape,
+}
+
+/// Where an execution of a superblock ended.
+#[derive(Clone, Copy, Debug)]
+pub struct LeftAt {
+    /// How many steps were executed.
+    pub steps: usize,
+    /// The outcome of the exit at which it was left, if that was seen.
+    pub outcome: Option<(bool, GuestVa)>,
+    /// What the executed steps count.
+    pub totals: Totals,
+}
+
+impl Entry {
+    /// Where an execution ended, given how it was left. Flexible accesses are not
+    /// counted.
+    #[must_use]
+    pub fn left_at(&self, leave: Leave) -> LeftAt {
+        let mut left = LeftAt { steps: 0, outcome: None, totals: Totals::default() };
+        let steps = &self.block.steps;
+        for step in steps {
+            left.steps += 1;
+            let last = left.steps == steps.len();
+            match *step {
+                Step::Insn { .. } => left.totals.insns += 1,
+                Step::Ref(r) => left.totals.count(&r.kind.record(r.flags, r.size, GuestVa(0))),
+                Step::Exit { .. } if !last && self.block.exits == Exits::Last => {
+                    left.totals.branches += 1;
+                }
+                Step::Exit { kind, target } => {
+                    let outcome = leave.outcome(kind, target);
+                    let here = outcome.is_none_or(|(taken, _)| taken);
+                    left.totals.branches += u64::from(outcome.is_some());
+                    left.totals.taken += u64::from(outcome.is_some_and(|o| o.0));
+                    if last || here {
+                        left.outcome = outcome;
+                        return left;
+                    }
+                }
+                _ => {}
+            }
+        }
+        left
+    }
+}
+
+impl Roadmap {
+    /// How many block numbers are given out, lost ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are no blocks.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many slots the blocks use.
+    #[must_use]
+    pub const fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// A block with its shape, unless it does not exist or was lost.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, id: BlockId) -> Option<&Entry> {
+        self.entries.get(id.index())?.as_ref()
+    }
+
+    /// All blocks that are there.
+    pub fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
+        (0..).zip(&self.entries).filter_map(|(i, e)| Some((BlockId(i), &e.as_ref()?.block)))
+    }
+
+    /// Adds a valid block.
+    pub(crate) fn push(&mut self, block: Block) -> Result<BlockId, Flaw> {
+        block.check()?;
+        let id = self.entries.len() as u32;
+        if id >= MAX_BLOCKS {
+            return Err(Flaw("there are too many blocks"));
+        }
+        for step in &block.steps {
+            if let Step::Take { slot, .. }
+            | Step::Flex { slot }
+            | Step::Ref(crate::Ref { address: Address::Word(slot), .. }) = step
+            {
+                if slot.0 >= MAX_SLOTS {
+                    return Err(Flaw("a slot's number is too large"));
+                }
+                self.slots = self.slots.max(slot.0 + 1);
+            }
+        }
+        let shape = block.shape();
+        self.entries.push(Some(Entry { block, shape }));
+        Ok(BlockId(id))
+    }
+
+    /// Leaves numbers up to `first` empty: their chunk was lost.
+    pub(crate) fn skip_to(&mut self, first: u32) -> Result<(), Flaw> {
+        if first < self.entries.len() as u32 || first > MAX_BLOCKS {
+            return Err(Flaw("its blocks are numbered out of order"));
+        }
+        self.entries.resize_with(first as usize, || None);
+        Ok(())
+    }
+
+    /// Forgets the numbers from `len` on.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.entries.truncate(len);
+    }
+
+    /// Where a block begins; 0 for a lost one.
+    pub(crate) fn entry_pc(&self, id: BlockId) -> Option<GuestVa> {
+        Some(self.get(id)?.block.entry)
+    }
+}

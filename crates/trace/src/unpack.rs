@@ -1,0 +1,303 @@
+//! The unpacker: the columns of one stream chunk become block executions, words
+//! and marks again, in bursts. Everything is checked: block numbers, slots,
+//! tokens, and that each column is used up exactly.
+//!
+//! Memory: the columns (bounded by the chunk header's checked length), a burst of at most
+//! [`BURST`] executions, and the predictors.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::{BlockId, Event, GuestVa, Record};
+
+use crate::bytes::{Cursor, Parse};
+use crate::error::Flaw;
+use crate::event_codec::get_event;
+use crate::flex::{Run, get_runs};
+use crate::mark::{self, Leave, Loose};
+use crate::pack::{
+    COLUMNS, FLEX, IDS, MARKS, MISSES, NOT_ALL, SEQUENCE, TOKENS, VALUE_BYTES, VALUE_TOKENS,
+};
+use crate::predict::{Misses, Predictors};
+use crate::roadmap::Roadmap;
+use crate::sequence::{self, Sequence};
+use crate::step::{Register, Step};
+use crate::values::{ValueReader, Values};
+
+/// How many executions come at a time: few enough that they and their words
+/// stay in the first cache level.
+pub(crate) const BURST: usize = 1024;
+
+/// What a decoder fills: consecutive block executions of one thread, or what lies between.
+#[derive(Debug, Default)]
+pub struct Burst {
+    /// Which blocks, in order.
+    pub blocks: Vec<BlockId>,
+    /// Their words, in order.
+    pub words: Vec<u64>,
+    /// For each flexible step in order, how many of `runs` are its accesses.
+    pub flexes: Vec<u32>,
+    /// The flexible steps' accesses.
+    pub runs: Vec<Run>,
+    /// How the last execution was left. The others were left for the next block.
+    pub leave: Leave,
+    /// Records that belong to no block.
+    pub loose: Vec<Loose>,
+    /// The shadow registers that are known.
+    pub registers: Vec<(Register, u64)>,
+}
+
+/// What comes next in a chunk.
+#[derive(Clone, Copy, Debug)]
+pub enum Item<'a> {
+    /// Block executions: in the burst.
+    Executions,
+    /// An event.
+    Event(Event<'a>),
+    /// Records that belong to no block: in the burst.
+    Loose,
+    /// The shadow registers from here on: in the burst. Those not named are unknown.
+    Snapshot,
+}
+
+/// Unpacks one chunk at a time; keeps its memory from chunk to chunk.
+#[derive(Debug)]
+pub(crate) struct Unpacker {
+    pub(crate) columns: [Vec<u8>; COLUMNS],
+    at: [usize; COLUMNS],
+    predictors: Predictors,
+    sequence: Sequence,
+    pub(crate) values: ValueReader,
+    pub(crate) has_values: bool,
+    loose_last: u64,
+    /// Executions until the next mark.
+    until_mark: u64,
+    /// The next block, if it was already looked at.
+    peeked: Option<(BlockId, u8)>,
+    ended: bool,
+}
+
+impl Unpacker {
+    pub(crate) fn new() -> Self {
+        Self {
+            columns: Default::default(),
+            at: [0; COLUMNS],
+            predictors: Predictors::new(),
+            sequence: Sequence::new(),
+            values: ValueReader { values: Values::new(), tokens: 0, written: 0 },
+            has_values: false,
+            loose_last: 0,
+            until_mark: 0,
+            peeked: None,
+            ended: true,
+        }
+    }
+
+    /// The columns were filled: start on them.
+    pub(crate) fn begin(&mut self, roadmap: &Roadmap) -> Parse<()> {
+        self.at = [0; COLUMNS];
+        self.predictors.reset(roadmap.slots());
+        self.sequence.reset(roadmap.len());
+        self.loose_last = 0;
+        self.peeked = None;
+        self.ended = false;
+        let mut marks = Cursor::new(&self.columns[MARKS]);
+        let flags = marks.u8()?;
+        if flags & !mark::HAS_VALUES != 0 {
+            return Err(Flaw("it has unknown flags"));
+        }
+        self.has_values = flags & mark::HAS_VALUES != 0;
+        if self.has_values {
+            self.values.values.reset();
+            (self.values.tokens, self.values.written) = (0, 0);
+        }
+        self.until_mark = marks.varint()?;
+        self.at[MARKS] = self.columns[MARKS].len() - marks.left();
+        Ok(())
+    }
+
+    /// The next item, or nothing at the end of the chunk.
+    pub(crate) fn next(&mut self, roadmap: &Roadmap, burst: &mut Burst) -> Parse<Option<Item<'_>>> {
+        if self.until_mark > 0 || self.peeked.is_some() {
+            self.fill_burst(roadmap, burst)?;
+            return Ok(Some(Item::Executions));
+        }
+        if self.ended {
+            return Ok(None);
+        }
+        self.next_mark(burst)
+    }
+
+    fn next_mark(&mut self, burst: &mut Burst) -> Parse<Option<Item<'_>>> {
+        let column = &self.columns[MARKS];
+        let mut marks = Cursor::new(column.get(self.at[MARKS]..).unwrap_or_default());
+        let item = match marks.u8()? {
+            mark::END => {
+                self.ended = true;
+                self.at[MARKS] = column.len() - marks.left();
+                self.check_end()?;
+                return Ok(None);
+            }
+            mark::EVENT => Item::Event(get_event(&mut marks)?),
+            mark::LOOSE => {
+                burst.loose.clear();
+                mark::get_loose(&mut marks, &mut burst.loose, &mut self.loose_last)?;
+                Item::Loose
+            }
+            mark::SNAPSHOT => {
+                burst.registers = mark::get_snapshot(&mut marks)?;
+                Item::Snapshot
+            }
+            _ => return Err(Flaw("a mark is of no kind")),
+        };
+        self.until_mark = marks.varint()?;
+        self.at[MARKS] = column.len() - marks.left();
+        Ok(Some(item))
+    }
+
+    /// Marks that tell how the last execution was left belong to its burst.
+    fn take_leave(&mut self) -> Parse<Leave> {
+        let column = &self.columns[MARKS];
+        let mut marks = Cursor::new(column.get(self.at[MARKS]..).unwrap_or_default());
+        let leave = match marks.u8()? {
+            mark::OUTCOME => {
+                let taken = match marks.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Flaw("a branch is neither taken nor not")),
+                };
+                Leave::Outcome { taken, target: GuestVa(marks.varint()?) }
+            }
+            mark::NO_OUTCOME => Leave::Unknown,
+            mark::NEXT => Leave::Next(GuestVa(marks.varint()?)),
+            _ => return Ok(Leave::Silent),
+        };
+        self.until_mark = marks.varint()?;
+        self.at[MARKS] = column.len() - marks.left();
+        Ok(leave)
+    }
+
+    fn check_end(&self) -> Parse<()> {
+        let values = [VALUE_TOKENS, VALUE_BYTES];
+        let used = |c: &usize| values.contains(c) || self.at[*c] == self.columns[*c].len();
+        if (0..COLUMNS).all(|c| used(&c)) {
+            Ok(())
+        } else {
+            Err(Flaw("a column has bytes left over"))
+        }
+    }
+
+    /// Whether all values were read; asked when the chunk's records are all out.
+    pub(crate) fn check_values(&self) -> Parse<()> {
+        let used = if self.has_values { (self.values.tokens, self.values.written) } else { (0, 0) };
+        if used == (self.columns[VALUE_TOKENS].len(), self.columns[VALUE_BYTES].len()) {
+            Ok(())
+        } else {
+            Err(Flaw("it holds more values than its accesses need"))
+        }
+    }
+
+    /// Appends the values of records that came out of this chunk, in their order.
+    pub(crate) fn read_values(&mut self, records: &[Record], out: &mut Vec<u8>) -> Parse<()> {
+        let columns = (&self.columns[VALUE_TOKENS][..], &self.columns[VALUE_BYTES][..]);
+        self.values.read(records, columns, out)
+    }
+
+    fn fill_burst(&mut self, roadmap: &Roadmap, burst: &mut Burst) -> Parse<()> {
+        burst.blocks.clear();
+        burst.words.clear();
+        burst.flexes.clear();
+        burst.runs.clear();
+        burst.leave = Leave::Silent;
+        let column = |c: usize| Cursor::new(self.columns[c].get(self.at[c]..).unwrap_or_default());
+        let mut from = Columns {
+            sequence: column(SEQUENCE),
+            ids: column(IDS),
+            tokens: column(TOKENS),
+            misses: Misses { columns: std::array::from_fn(|i| column(MISSES + i)) },
+            flex: column(FLEX),
+        };
+        let mut next = self.peeked.take();
+        while burst.blocks.len() < BURST {
+            let (id, token) = match next.take() {
+                Some(next) => next,
+                None if self.until_mark == 0 => break,
+                None => {
+                    self.until_mark -= 1;
+                    from.block(&mut self.sequence)?
+                }
+            };
+            let entry = roadmap.get(id).ok_or(Flaw("it needs a block that is not there"))?;
+            self.sequence.update(id);
+            burst.blocks.push(id);
+            let predictors = &mut self.predictors;
+            if token & NOT_ALL == 0 {
+                for word in &entry.shape.words {
+                    burst.words.push(predictors.decode(word.slot.0, 0, &mut from.misses)?);
+                }
+            } else {
+                for word in &entry.shape.words {
+                    let token = from.tokens.u8()?;
+                    burst.words.push(predictors.decode(word.slot.0, token, &mut from.misses)?);
+                }
+            }
+            if entry.shape.flexes > 0 {
+                from.flexes(&entry.block.steps, predictors, burst)?;
+            }
+        }
+        if self.until_mark > 0 {
+            self.until_mark -= 1;
+            let next = from.block(&mut self.sequence)?;
+            let entry =
+                roadmap.entry_pc(next.0).ok_or(Flaw("it needs a block that is not there"))?;
+            self.peeked = Some(next);
+            burst.leave = Leave::Next(entry);
+        }
+        let left = [&from.sequence, &from.ids, &from.tokens];
+        let left = left.into_iter().chain(&from.misses.columns).chain([&from.flex]);
+        for (column, cursor) in (SEQUENCE..=FLEX).zip(left) {
+            self.at[column] = self.columns[column].len() - cursor.left();
+        }
+        if self.peeked.is_none() {
+            burst.leave = self.take_leave()?;
+        }
+        Ok(())
+    }
+}
+
+struct Columns<'a> {
+    sequence: Cursor<'a>,
+    ids: Cursor<'a>,
+    tokens: Cursor<'a>,
+    misses: Misses<'a>,
+    flex: Cursor<'a>,
+}
+
+impl Columns<'_> {
+    #[inline]
+    fn block(&mut self, sequence: &mut Sequence) -> Parse<(BlockId, u8)> {
+        let token = self.sequence.u8()?;
+        let id = match token & !NOT_ALL {
+            sequence::BY_HISTORY => sequence.by_history(),
+            sequence::BY_LAST => sequence.by_last(),
+            sequence::WRITTEN => BlockId(self.ids.u32()?),
+            _ => return Err(Flaw("an execution's token is unknown")),
+        };
+        Ok((id, token))
+    }
+
+    #[cold]
+    fn flexes(
+        &mut self,
+        steps: &[Step],
+        predictors: &mut Predictors,
+        burst: &mut Burst,
+    ) -> Parse<()> {
+        for step in steps {
+            if let Step::Flex { slot } = step {
+                let last = predictors.last_mut(slot.0);
+                let count = get_runs(&mut self.flex, &mut burst.runs, last)?;
+                burst.flexes.push(count as u32);
+            }
+        }
+        Ok(())
+    }
+}
