@@ -53,6 +53,16 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// A thread's stream makes no sense: engine and host disagree.
+    #[error("the stream of thread {thread} is broken at byte {at} of a buffer: {why}")]
+    Stream {
+        /// The thread.
+        thread: u32,
+        /// What is wrong.
+        why: &'static str,
+        /// Where.
+        at: usize,
+    },
     /// The engine's place in the address space is taken.
     #[error("process {pid} already uses the addresses that the engine needs")]
     Occupied {

@@ -17,7 +17,9 @@ mod boot;
 mod engine;
 mod error;
 mod host;
+mod plan;
 mod window;
+mod words;
 
 pub use error::Error;
-pub use host::{Launch, Randomize, Tracee};
+pub use host::{CollectError, Launch, Outcome, Randomize, Record, Tracee};

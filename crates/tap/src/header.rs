@@ -10,7 +10,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"ichnotap");
 /// The layout's version; both sides must have the same.
 pub const VERSION: u32 = 1;
 /// The most buffers there can be.
-pub const MOST_BUFFERS: usize = 256;
+pub const MOST_BUFFERS: usize = 2048;
 /// How many processes can wait for an exec at once.
 pub const EXEC_SLOTS: usize = 64;
 /// Pages are kept whole, so that each side can protect what is between buffers.
@@ -40,7 +40,7 @@ pub struct Header {
     pub threads: AtomicU32,
     /// Next process id.
     pub processes: AtomicU32,
-    /// Next block id.
+    /// Next block id; 0 is none.
     pub blocks: AtomicU32,
     /// Unused.
     pub spare: AtomicU32,
@@ -101,7 +101,7 @@ impl Header {
             waits: AtomicU32::new(0),
             threads: AtomicU32::new(0),
             processes: AtomicU32::new(0),
-            blocks: AtomicU32::new(0),
+            blocks: AtomicU32::new(1),
             spare: AtomicU32::new(0),
             tickets: AtomicU64::new(0),
             exec: [const { ExecSlot::new() }; EXEC_SLOTS],

@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use ichnos_base::{CacheAddr, HostAddr};
 use ichnos_codemem::{Copied, Region, Where};
@@ -18,9 +19,10 @@ use super::index::Index;
 use super::mangle::reach;
 use super::pages::Pages;
 use super::places::{self, Gap};
-use super::sys;
 use super::translate::{Draft, Failure, OpenExit, Surroundings, translate};
+use super::{sys, tap, trace};
 use crate::window;
+use crate::words::RoadmapHead;
 
 const PAGE_SHIFT: u32 = 12;
 /// Room of an exit stub, so that constants among them stay aligned.
@@ -42,6 +44,8 @@ pub struct Cache {
     pub rets: Index,
     /// Where the program's code is.
     pub pages: Pages,
+    /// Whether what runs is recorded.
+    traced: bool,
     /// Fragments taken out, for their threads' tables.
     pub removed: Vec<Pad>,
 }
@@ -50,6 +54,7 @@ struct Around<'a> {
     pages: &'a mut Pages,
     by_pc: &'a HashMap<u64, u32, Fast>,
     region: &'a mut Region,
+    traced: bool,
 }
 
 impl Surroundings for Around<'_> {
@@ -61,6 +66,14 @@ impl Surroundings for Around<'_> {
         self.by_pc.contains_key(&pc)
     }
 
+    fn traced(&self) -> bool {
+        self.traced
+    }
+
+    fn identifiers(&mut self, count: usize) -> u32 {
+        tap::header().blocks.fetch_add(count as u32, Ordering::Relaxed)
+    }
+
     fn constant(&mut self, value: u64) -> Option<u64> {
         let at = self.region.alloc_cold(8).ok()?;
         self.region.write(at, &value.to_le_bytes()).ok()?;
@@ -70,7 +83,7 @@ impl Surroundings for Around<'_> {
 
 impl Cache {
     /// An empty cache with regions in these gaps.
-    pub fn new(gaps: &[Gap]) -> Self {
+    pub fn new(gaps: &[Gap], traced: bool) -> Self {
         let mut cache = Self {
             regions: Vec::new(),
             order: Vec::new(),
@@ -81,6 +94,7 @@ impl Cache {
             jumps: Index::new(),
             rets: Index::new(),
             pages: Pages::new(),
+            traced,
             removed: Vec::new(),
         };
         let mut view = window::VIEWS;
@@ -125,9 +139,19 @@ impl Cache {
             sys::die("the code cache is full");
         }
         let base = self.regions[region].next().0.next_multiple_of(16);
-        let (pages, by_pc) = (&mut self.pages, &self.by_pc);
-        let mut around = Around { pages, by_pc, region: &mut self.regions[region] };
+        let (pages, by_pc, traced) = (&mut self.pages, &self.by_pc, self.traced);
+        let mut around = Around { pages, by_pc, region: &mut self.regions[region], traced };
         let draft = translate(&mut around, pc, base, pad)?;
+        if let Some(told) = &draft.told {
+            let head = RoadmapHead {
+                first: told.first,
+                blocks: told.blocks as u32,
+                pc,
+                process: super::state::get().ids[0],
+                code_len: told.code.len() as u32,
+            };
+            trace::describe(head, &told.code);
+        }
         Ok(self.place(draft, pc, region))
     }
 
@@ -395,11 +419,13 @@ impl Cache {
             target: open.target,
             patch: 0,
             stub: 0,
+            block: open.block,
             linked: None,
             from,
         };
         if let Some(inline) = open.inline {
             emit.fix32(inline + 8, number);
+            exit.stub = emit.base() + (inline + LEAVE_LEN) as u64;
         }
         if let Some(patch) = open.patch {
             let mut stub = Emit::new(0);

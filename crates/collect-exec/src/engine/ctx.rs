@@ -97,6 +97,14 @@ pub struct Ctx {
     pub fs: u64,
     /// The program's gs base.
     pub gs: u64,
+    /// Where the thread's next word of trace goes.
+    pub buffer: u64,
+    /// Which buffer of the tap that is in; `u32::MAX` if none.
+    pub buffer_index: u32,
+    /// The trace's number of the thread.
+    pub id: u32,
+    /// Not zero if the thread is about to run an instruction whose block is already recorded.
+    pub resumed: u64,
     /// The engine's own per-thread data.
     pub thread: *mut super::thread::Thread,
     /// The program's vector state while the engine runs.
@@ -126,6 +134,8 @@ pub mod at {
     pub const MISS_JUMP: u32 = offset_of!(Ctx, miss_jump) as u32;
     /// Of [`Ctx::miss_ret`].
     pub const MISS_RET: u32 = offset_of!(Ctx, miss_ret) as u32;
+    /// Of [`Ctx::buffer`].
+    pub const BUFFER: u32 = offset_of!(Ctx, buffer) as u32;
     /// Of [`Ctx::gs`].
     pub const GS: u32 = offset_of!(Ctx, gs) as u32;
 }

@@ -4,11 +4,15 @@
 
 use std::sync::atomic::Ordering;
 
+use ichnos_base::GuestVa;
+use ichnos_isa_x86::{Inst, MAX_LEN};
+
 use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE, exit};
 use super::fragment::{Exit, ExitKind, PadKind};
 use super::state::{self, State};
 use super::translate::Failure;
-use super::{signals, sys, syscalls};
+use super::{flexible, signals, sys, syscalls, trace};
+use crate::words;
 
 /// Called by the glue, on the engine's stack, with the program's state in the context.
 pub unsafe extern "C" fn dispatch(ctx: *mut Ctx) {
@@ -17,6 +21,9 @@ pub unsafe extern "C" fn dispatch(ctx: *mut Ctx) {
     let state = state::get();
     state.exits.fetch_add(1, Ordering::Relaxed);
     let way = reason(ctx, state);
+    if way == Way::Resume {
+        return;
+    }
     loop {
         if ctx.pending != 0 {
             signals::deliver(ctx);
@@ -32,6 +39,8 @@ pub unsafe extern "C" fn dispatch(ctx: *mut Ctx) {
 enum Way {
     /// By its address alone.
     Plain,
+    /// The context already says where to go on.
+    Resume,
     /// Through an exit that can be linked.
     Exit(u64, u64),
     /// By an indirect jump, call or return to this address.
@@ -48,7 +57,14 @@ fn reason(ctx: &mut Ctx, state: &State) -> Way {
             ctx.rip = ctx.wanted;
             Way::Indirect(PadKind::Ret, ctx.rip)
         }
-        exit::PENDING | exit::FAULT => Way::Plain,
+        why @ (exit::PENDING | exit::FAULT) => {
+            // What was recorded of the present block and did not run is taken back.
+            if why == exit::FAULT || ctx.resumed != 0 {
+                trace::event(ctx, words::CUT, ctx.rip);
+            }
+            ctx.resumed = 0;
+            Way::Plain
+        }
         number => {
             let exit = state.cache.lock().exit(number);
             let Some(exit) = exit else { sys::die("an exit that does not exist was taken") };
@@ -59,19 +75,41 @@ fn reason(ctx: &mut Ctx, state: &State) -> Way {
 
 fn left_by(ctx: &mut Ctx, exit: Exit, number: u64) -> Way {
     ctx.rip = exit.target;
+    ctx.resumed = 0;
     match exit.kind {
         ExitKind::Direct => return Way::Exit(number, exit.target),
         ExitKind::Syscall => {
             // A signal that already waits comes before the call.
             if ctx.pending == 0 {
                 syscalls::run(ctx);
+            } else {
+                trace::event(ctx, words::CUT, ctx.rip);
             }
         }
+        ExitKind::Flexible if ctx.pending == 0 => {
+            tell_accesses(ctx, &exit);
+            ctx.target = exit.stub;
+            ctx.resumed = 1;
+            return Way::Resume;
+        }
+        ExitKind::Flexible => {}
+        ExitKind::Fs => trace::event(ctx, words::FS_BASE, ctx.fs),
         ExitKind::Unsupported => {
             sys::die(&format!("cannot run the instruction at {:#x}", exit.target));
         }
     }
     Way::Plain
+}
+
+/// Records a block that is one flexible instruction.
+fn tell_accesses(ctx: &mut Ctx, exit: &Exit) {
+    let mut code = [0; MAX_LEN];
+    // The instruction may be the last thing before an unmapped page.
+    let len = (1..=MAX_LEN).rev().find(|&n| sys::copy_in(exit.target, &mut code[..n])).unwrap_or(0);
+    match Inst::decode(&code[..len], GuestVa(exit.target)) {
+        Ok(inst) => flexible::record(ctx, &inst, exit.block),
+        Err(error) => sys::die(&error.to_string()),
+    }
 }
 
 /// Finds the fragment for the context's address; false if a signal must be delivered instead.

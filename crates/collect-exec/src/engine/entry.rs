@@ -12,8 +12,9 @@ use super::pages::read_file;
 use super::places::{self, first_gaps};
 use super::signals;
 use super::state::{self, State};
-use super::{alloc, glue, sys, thread};
+use super::{alloc, glue, sys, thread, trace};
 use crate::boot::{Boot, NAME};
+use crate::words;
 
 type Hook = unsafe extern "C" fn(i32, *const *const u8);
 
@@ -61,11 +62,13 @@ fn run(boot: &Boot) -> ! {
         // SAFETY: the host mapped these for the time of loading; nothing lies in them.
         unsafe { sys::call(libc::SYS_munmap, [start, len, 0, 0, 0, 0]) };
     }
-    let cache = Cache::new(&first_gaps(&mappings()));
+    let traced = boot.traced != 0;
+    let cache = Cache::new(&first_gaps(&mappings()), traced);
     state::set(State {
         cache: Lock::new(cache),
         threads: Lock::new(Vec::new()),
         ids: boot.ids,
+        traced,
         debug: boot.debug,
         exits: AtomicU64::new(0),
     });
@@ -81,8 +84,13 @@ fn begin(ctx: &'static mut Ctx, boot: &Boot) -> ! {
     ctx.regs = boot.regs;
     ctx.rip = boot.rip;
     ctx.rflags = boot.rflags | 0x202;
+    ctx.id = boot.ids[1];
     thread::adopt(ctx);
     signals::start(ctx);
+    if boot.traced != 0 {
+        trace::start();
+        trace::event(ctx, words::FS_BASE, 0);
+    }
     // SAFETY: the context is complete; this thread runs the program from now on.
     unsafe { glue::ichnos_start(ctx) }
 }

@@ -42,6 +42,8 @@ pub struct Site {
     pub spills: Spills,
     /// The program's address.
     pub pc: u64,
+    /// Whether a save point begins here, which is done again if the buffer is full.
+    pub probe: bool,
 }
 
 /// Where a return of the program can land in the cache.
@@ -105,6 +107,10 @@ pub enum ExitKind {
     Direct,
     /// A system call; the target is the instruction itself.
     Syscall,
+    /// The accesses of the instruction at the target must be told; the code after the exit runs it.
+    Flexible,
+    /// The base of fs has changed; goes on at the target.
+    Fs,
     /// An instruction that the engine does not know how to run, at the target.
     Unsupported,
 }
@@ -118,8 +124,10 @@ pub struct Exit {
     pub target: u64,
     /// The displacement to patch; zero if it cannot be linked.
     pub patch: u64,
-    /// Where the displacement leads when not linked.
+    /// Where the displacement leads when not linked; for [`ExitKind::Flexible`], where to go on.
     pub stub: u64,
+    /// For [`ExitKind::Flexible`], the identifier of the instruction's block.
+    pub block: u32,
     /// The fragment to which it is linked.
     pub linked: Option<u32>,
     /// The fragment that it leaves.

@@ -18,6 +18,8 @@ pub struct State {
     pub threads: Lock<Vec<u64>>,
     /// The trace's number of the process and of its first thread.
     pub ids: [u32; 2],
+    /// Whether what runs is recorded.
+    pub traced: bool,
     /// Diagnostics.
     pub debug: u64,
     /// How often the cache was left for the dispatcher.

@@ -13,7 +13,7 @@ use super::lock::Lock;
 use super::signals::{Actions, AltStack, Queue};
 use super::state;
 use super::sys;
-use super::xstate;
+use super::{trace, xstate};
 use crate::window;
 
 const PAGE: u64 = 4096;
@@ -76,6 +76,7 @@ pub fn create(actions: Arc<Lock<Actions>>, engine_fs: u64) -> Option<&'static mu
     ctx.engine_fs = engine_fs;
     ctx.xmask = xstate::engine_mask();
     ctx.rflags = 0x202;
+    ctx.buffer_index = u32::MAX;
     ctx.thread = Box::into_raw(thread);
     xstate::init(&mut ctx.xsave);
     state::get().threads.lock().push(at);
@@ -106,6 +107,7 @@ pub unsafe extern "C" fn thread_main(ctx: *mut Ctx) {
 /// The calling thread is about to end: its block can be reused once the kernel says that
 /// thread `tid` is gone.
 pub fn retire(ctx: &mut Ctx, tid: u64) {
+    trace::close(ctx);
     forget(ctx);
     FREE.lock().push((ctx.this, tid));
 }
@@ -153,6 +155,7 @@ fn take_block() -> Option<u64> {
 
 /// Gives back a block whose thread could not be started.
 pub fn discard(ctx: &mut Ctx) {
+    trace::close(ctx);
     forget(ctx);
     FREE.lock().push((ctx.this, 0));
 }

@@ -14,17 +14,14 @@
 //! and repairs the dead stack slot. No flags are touched anywhere.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{Code, FlowControl, Instruction};
 
 use super::ctx::{JUMP_TABLE, RET_TABLE, at};
 use super::emit::{Emit, RAX, RCX};
 use super::fragment::{ExitKind, Pad, PadKind, Site, Spills};
 use super::mangle::{self, Source, Unsupported};
-
-/// The most instructions of a superblock.
-const MOST_INSNS: usize = 128;
-/// Longest instruction.
-const MAX_LEN: usize = 15;
+use super::probe::Probes;
+use super::superblock::{self, Decoded};
 
 /// What a translation needs to know about its surroundings.
 pub trait Surroundings {
@@ -32,6 +29,10 @@ pub trait Surroundings {
     fn code(&mut self, pc: u64, most: usize) -> &'static [u8];
     /// Whether a fragment begins at an address.
     fn has_fragment(&self, pc: u64) -> bool;
+    /// Whether what runs is to be recorded.
+    fn traced(&self) -> bool;
+    /// The first of so many new identifiers of blocks.
+    fn identifiers(&mut self, count: usize) -> u32;
     /// Room for a constant of eight bytes near the code.
     fn constant(&mut self, value: u64) -> Option<u64>;
 }
@@ -47,6 +48,8 @@ pub struct OpenExit {
     pub target: u64,
     /// Offset of a place for the stub in the code itself.
     pub inline: Option<usize>,
+    /// For [`ExitKind::Flexible`], the identifier of the block.
+    pub block: u32,
 }
 
 /// A translation, not yet placed in the cache.
@@ -63,8 +66,20 @@ pub struct Draft {
     pub pads: Vec<Pad>,
     /// Stretches of the program's code.
     pub source: Vec<(u64, u64)>,
+    /// For a traced superblock, what the host must know.
+    pub told: Option<Told>,
     /// Where the call begins with which the superblock ends, if it is not its entry.
     pub call: Option<Call>,
+}
+
+/// What the host must know about a superblock.
+pub struct Told {
+    /// Identifier of its first block.
+    pub first: u32,
+    /// How many blocks.
+    pub blocks: usize,
+    /// Its code.
+    pub code: Vec<u8>,
 }
 
 /// A call inside a superblock: a fragment of its own, because every call of the program must
@@ -98,61 +113,62 @@ pub fn translate(
     base: u64,
     pad: Option<PadKind>,
 ) -> Result<Draft, Failure> {
-    let emit = Emit::new(base);
-    let (exits, pads) = (Vec::new(), Vec::new());
-    let (sites, source) = (Vec::with_capacity(32), Vec::new());
-    let mut draft = Draft { emit, entry: 0, sites, exits, pads, source, call: None };
+    let mut insns = superblock::gather(around, pc);
+    if insns.is_empty() {
+        let empty = around.code(pc, 1).is_empty();
+        return Err(if empty { Failure::NotExecutable } else { Failure::Invalid });
+    }
+    let probes = if around.traced() { Probes::new(around, &mut insns) } else { Probes::none() };
+    let mut draft = Draft {
+        emit: Emit::new(base),
+        entry: 0,
+        sites: Vec::with_capacity(2 * insns.len()),
+        exits: Vec::new(),
+        pads: Vec::new(),
+        source: Vec::new(),
+        told: None,
+        call: None,
+    };
     if pad == Some(PadKind::Jump) {
         draft.pads.push(Pad { kind: PadKind::Jump, tag: pc, at: base });
         draft.emit.verify(pc, at::MISS_JUMP);
     }
     draft.entry = draft.emit.offset();
-    draft.source.push((pc, pc));
-    let mut at = pc;
-    for count in 0..=MOST_INSNS {
-        let stop = count == MOST_INSNS || (count > 0 && around.has_fragment(at));
-        let decoded = if stop { None } else { decode(around, at) };
-        let Some((insn, bytes, offsets)) = decoded else {
-            if count == 0 {
-                let empty = around.code(pc, 1).is_empty();
-                return Err(if empty { Failure::NotExecutable } else { Failure::Invalid });
-            }
-            draft.jump_out(at);
-            return Ok(draft);
-        };
-        let source = Source { insn, bytes: &bytes[..insn.len()], offsets };
-        match draft.one(around, &source) {
-            Next::Go(next) => at = next,
-            Next::End => return Ok(draft),
-        }
-    }
+    draft.all(around, &insns, &probes);
+    draft.told = probes.told(&insns);
     Ok(draft)
 }
 
-type Decoded = (Instruction, [u8; MAX_LEN], iced_x86::ConstantOffsets);
-
-fn decode(around: &mut dyn Surroundings, pc: u64) -> Option<Decoded> {
-    let code = around.code(pc, MAX_LEN);
-    let mut bytes = [0; MAX_LEN];
-    bytes[..code.len()].copy_from_slice(code);
-    let mut decoder = Decoder::with_ip(64, &bytes[..code.len()], pc, DecoderOptions::NONE);
-    let insn = decoder.decode();
-    if insn.is_invalid() {
-        return None;
-    }
-    let offsets = decoder.get_constant_offsets(&insn);
-    Some((insn, bytes, offsets))
-}
-
 impl Draft {
-    fn one(&mut self, around: &mut dyn Surroundings, source: &Source) -> Next {
+    fn all(&mut self, around: &mut dyn Surroundings, insns: &[Decoded], probes: &Probes) {
+        for (i, decoded) in insns.iter().enumerate() {
+            let pc = decoded.insn.ip();
+            match self.source.last_mut() {
+                Some(last) if last.1 == pc => last.1 = decoded.insn.next_ip(),
+                _ => self.source.push((pc, decoded.insn.next_ip())),
+            }
+            if matches!(decoded.insn.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
+                self.begin_call(pc);
+            }
+            if !probes.before(self, i, pc) {
+                self.leave(ExitKind::Unsupported, pc);
+                return;
+            }
+            let source = decoded.source();
+            let next = insns.get(i + 1).map(|d| d.insn.ip());
+            match self.one(around, &source, next) {
+                Next::Go(target) if next.is_none() => self.jump_out(target),
+                Next::Go(_) => {}
+                Next::End => return,
+            }
+        }
+    }
+
+    fn one(&mut self, around: &mut dyn Surroundings, source: &Source, next: Option<u64>) -> Next {
         let insn = &source.insn;
         self.site(insn.ip(), Spills::NONE);
-        if let Some(last) = self.source.last_mut() {
-            last.1 = insn.next_ip();
-        }
         let before = (self.emit.offset(), self.sites.len());
-        match self.kind(around, source) {
+        match self.kind(around, source, next) {
             Ok(next) => next,
             Err(Unsupported) => {
                 self.emit.cut(before.0);
@@ -164,21 +180,37 @@ impl Draft {
         }
     }
 
-    fn kind(&mut self, around: &mut dyn Surroundings, source: &Source) -> Result<Next, Unsupported> {
+    fn kind(
+        &mut self,
+        around: &mut dyn Surroundings,
+        source: &Source,
+        next: Option<u64>,
+    ) -> Result<Next, Unsupported> {
         let insn = &source.insn;
         if matches!(insn.code(), Code::Syscall) {
             self.leave(ExitKind::Syscall, insn.ip());
             return Ok(Next::End);
         }
         match insn.flow_control() {
+            FlowControl::Next if superblock::changes_fs(insn) => {
+                self.plain(source)?;
+                if around.traced() {
+                    self.leave(ExitKind::Fs, insn.next_ip());
+                    return Ok(Next::End);
+                }
+            }
             FlowControl::Next | FlowControl::Exception => self.plain(source)?,
             FlowControl::Interrupt if insn.code() == Code::Int3 => self.plain(source)?,
             FlowControl::ConditionalBranch => self.conditional(insn, source.bytes)?,
             FlowControl::UnconditionalBranch if insn.is_jmp_short_or_near() => {
-                return Ok(self.follow(around, insn.near_branch_target()));
+                let target = insn.near_branch_target();
+                if next != Some(target) {
+                    self.jump_out(target);
+                    return Ok(Next::End);
+                }
+                return Ok(Next::Go(target));
             }
             FlowControl::Call if insn.is_call_near() => {
-                self.begin_call(insn.ip());
                 let fix = self.call_pad(insn.next_ip());
                 self.push_return(around, fix, insn.next_ip())?;
                 self.jump_out(insn.near_branch_target());
@@ -191,7 +223,6 @@ impl Draft {
                 return Ok(Next::End);
             }
             FlowControl::IndirectCall if insn.is_call_near_indirect() => {
-                self.begin_call(insn.ip());
                 self.spill_and_load(insn)?;
                 self.site(insn.ip(), Spills::RCX);
                 let fix = self.call_pad(insn.next_ip());
@@ -216,27 +247,18 @@ impl Draft {
         }
     }
 
-    fn site(&mut self, pc: u64, spills: Spills) {
+    /// Notes that the code from here on belongs to an instruction.
+    pub fn site(&mut self, pc: u64, spills: Spills) {
         let offset = self.emit.offset() as u32;
-        self.sites.push(Site { offset, spills, pc });
+        self.sites.push(Site { offset, spills, pc, probe: false });
     }
 
     fn plain(&mut self, source: &Source) -> Result<(), Unsupported> {
         let (pc, sites) = (source.insn.ip(), &mut self.sites);
         let mut note = |offset: usize, spills| {
-            sites.push(Site { offset: offset as u32, spills, pc });
+            sites.push(Site { offset: offset as u32, spills, pc, probe: false });
         };
         mangle::copy(&mut self.emit, source, &mut note)
-    }
-
-    fn follow(&mut self, around: &dyn Surroundings, target: u64) -> Next {
-        let seen = self.sites.iter().any(|s| s.pc == target);
-        if seen || around.has_fragment(target) {
-            self.jump_out(target);
-            return Next::End;
-        }
-        self.source.push((target, target));
-        Next::Go(target)
     }
 
     fn conditional(&mut self, insn: &Instruction, bytes: &[u8]) -> Result<(), Unsupported> {
@@ -324,7 +346,7 @@ impl Draft {
 
     fn exit(&mut self, patch: usize, target: u64) {
         let kind = ExitKind::Direct;
-        self.exits.push(OpenExit { patch: Some(patch), kind, target, inline: None });
+        self.exits.push(OpenExit { patch: Some(patch), kind, target, inline: None, block: 0 });
     }
 
     fn jump_out(&mut self, target: u64) {
@@ -334,8 +356,13 @@ impl Draft {
     }
 
     fn leave(&mut self, kind: ExitKind, target: u64) {
+        self.leave_for(kind, target, 0);
+    }
+
+    /// Leaves the cache with a block's identifier.
+    pub fn leave_for(&mut self, kind: ExitKind, target: u64, block: u32) {
         let inline = Some(self.emit.offset());
-        self.exits.push(OpenExit { patch: None, kind, target, inline });
+        self.exits.push(OpenExit { patch: None, kind, target, inline, block });
         self.emit.leave(0);
     }
 }

@@ -66,6 +66,14 @@ impl Channel {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset), len) }
     }
 
+    /// Empties a buffer that the caller has taken, so that its end can be found again.
+    pub fn clear(&self, index: u32, len: u64) {
+        let len = len.min(self.layout.len) as usize;
+        let offset = self.layout.offset(index.min(self.layout.count as u32 - 1)) as usize;
+        // SAFETY: inside the mapping; a full buffer belongs to the collector until it is freed.
+        unsafe { self.base.as_ptr().add(offset).write_bytes(0, len) };
+    }
+
     /// Gives a buffer back and wakes who waits for one.
     pub fn free(&self, index: u32) {
         self.header().free(index);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use ichnos_tap::{ExecSlot, ExecState};
 
 use super::channel::{Channel, wait, wake};
-use super::inject::{Order, inject};
+use super::inject::{How, Order, inject};
 use super::launch::is_x86_64;
 use super::remote::wait_stop;
 
@@ -31,13 +31,13 @@ pub struct Follower {
 
 impl Follower {
     /// Begins to listen.
-    pub fn start(channel: Arc<Channel>, debug: u64) -> io::Result<Self> {
+    pub fn start(channel: Arc<Channel>, how: How) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (flag, ours) = (Arc::clone(&stop), Arc::clone(&channel));
         let name = "ichnos-follow".to_owned();
         let thread = std::thread::Builder::new()
             .name(name)
-            .spawn(move || listen(&ours, &flag, debug))?;
+            .spawn(move || listen(&ours, &flag, how))?;
         Ok(Self { stop, thread: Some(thread), channel })
     }
 }
@@ -53,7 +53,7 @@ impl Drop for Follower {
     }
 }
 
-fn listen(channel: &Arc<Channel>, stop: &AtomicBool, debug: u64) {
+fn listen(channel: &Arc<Channel>, stop: &AtomicBool, how: How) {
     let header = channel.header();
     while !stop.load(Ordering::Acquire) {
         let seen = header.doorbell.load(Ordering::Acquire);
@@ -62,7 +62,7 @@ fn listen(channel: &Arc<Channel>, stop: &AtomicBool, debug: u64) {
                 continue;
             }
             let channel = Arc::clone(channel);
-            let served = std::thread::Builder::new().spawn(move || serve(&channel, i, debug));
+            let served = std::thread::Builder::new().spawn(move || serve(&channel, i, how));
             if served.is_err() {
                 slot.set(ExecState::REFUSED);
                 wake(&slot.state);
@@ -72,7 +72,7 @@ fn listen(channel: &Arc<Channel>, stop: &AtomicBool, debug: u64) {
     }
 }
 
-fn serve(channel: &Channel, index: usize, debug: u64) {
+fn serve(channel: &Channel, index: usize, how: How) {
     let slot = &channel.header().exec[index];
     let tid = slot.thread.load(Ordering::Relaxed) as i32;
     let seized = seize(tid);
@@ -82,15 +82,15 @@ fn serve(channel: &Channel, index: usize, debug: u64) {
     if !seized {
         return;
     }
-    let order = order(channel, slot, debug);
+    let order = order(channel, slot, how);
     await_exec(tid, &order);
     slot.set(ExecState::FREE);
     wake(&slot.state);
 }
 
-fn order(channel: &Channel, slot: &ExecSlot, debug: u64) -> Order {
+fn order(channel: &Channel, slot: &ExecSlot, how: How) -> Order {
     let ids = [slot.process.load(Ordering::Relaxed), slot.traced.load(Ordering::Relaxed)];
-    Order { tap: channel.fd(), tap_len: channel.len(), ids, debug }
+    Order { tap: channel.fd(), tap_len: channel.len(), ids, how }
 }
 
 fn seize(tid: i32) -> bool {

@@ -36,6 +36,15 @@ pub struct Order {
     pub tap_len: u64,
     /// The trace's numbers of the process and its first thread.
     pub ids: [u32; 2],
+    /// How it is to run.
+    pub how: How,
+}
+
+/// How engines run, the same in all processes of a tree.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct How {
+    /// Whether what runs is recorded.
+    pub traced: bool,
     /// Diagnostics.
     pub debug: u64,
 }
@@ -79,7 +88,8 @@ fn boot(remote: &Remote, reserved: &[[u64; 2]], order: &Order) -> Boot {
         reserved_len: reserved.len() as u64,
         reserved: [[0; 2]; RESERVED],
         ids: order.ids,
-        debug: order.debug,
+        traced: u64::from(order.how.traced),
+        debug: order.how.debug,
     };
     boot.reserved[..reserved.len()].copy_from_slice(reserved);
     boot

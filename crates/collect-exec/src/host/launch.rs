@@ -7,14 +7,20 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Output};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ichnos_tap::Layout;
 
 use super::channel::Channel;
 use super::follow::Follower;
-use super::inject::{Order, inject};
+use super::inject::{How, Order, inject};
 use super::remote::wait_stop;
 use crate::{Error, engine};
+
+/// Buffers of the tap: enough for as many threads as programs have in earnest.
+const BUFFERS: usize = 1024;
+/// Bytes of each: large enough to make a switch cheap, small enough to stay in a cache level.
+const BUFFER_LEN: u64 = 64 << 10;
 
 /// Whether the kernel chooses a program's addresses at random.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -26,13 +32,24 @@ pub enum Randomize {
     System,
 }
 
+/// What is recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Record {
+    /// Nothing: the program runs from the code cache, that is all.
+    #[default]
+    Nothing,
+    /// Every instruction and reference. Somebody must call [`Tracee::collect`], or the
+    /// program will wait for ever once the tap is full.
+    All,
+}
+
 /// What to run, and how.
 #[derive(Debug)]
 pub struct Launch {
     program: OsString,
     command: Command,
     randomize: Randomize,
-    debug: u64,
+    how: How,
 }
 
 /// A program that runs under the engine.
@@ -41,7 +58,7 @@ pub struct Tracee {
     child: Child,
     // Ended before the channel on which it listens.
     _follower: Follower,
-    _channel: Arc<Channel>,
+    channel: Arc<Channel>,
 }
 
 impl Launch {
@@ -49,7 +66,7 @@ impl Launch {
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         let program = program.as_ref().to_owned();
         let command = Command::new(&program);
-        Self { program, command, randomize: Randomize::Off, debug: 0 }
+        Self { program, command, randomize: Randomize::Off, how: How::default() }
     }
 
     /// Arguments, environment, streams and working directory are set as for any command.
@@ -65,7 +82,13 @@ impl Launch {
 
     /// Diagnostics of the engine, as bits (1: statistics at exit).
     pub fn debug(&mut self, bits: u64) -> &mut Self {
-        self.debug = bits;
+        self.how.debug = bits;
+        self
+    }
+
+    /// Whether what the program does is recorded, for [`Tracee::collect`].
+    pub fn record(&mut self, record: Record) -> &mut Self {
+        self.how.traced = record == Record::All;
         self
     }
 
@@ -89,9 +112,10 @@ impl Launch {
             .spawn()
             .map_err(|source| Error::Start { program: name(), source })?;
         let pid = child.id() as i32;
-        match open_channel(self.debug).and_then(|c| take_over(pid, &c.0, self.debug).map(|()| c)) {
+        let how = self.how;
+        match open_channel(how).and_then(|c| take_over(pid, &c.0, how).map(|()| c)) {
             Ok((channel, follower)) => {
-                Ok(Tracee { child, _follower: follower, _channel: channel })
+                Ok(Tracee { child, _follower: follower, channel })
             }
             Err(error) => {
                 let _ = child.kill();
@@ -114,6 +138,16 @@ impl Tracee {
         &mut self.child
     }
 
+    /// The channel to the engines.
+    pub(super) fn channel(&self) -> Arc<Channel> {
+        Arc::clone(&self.channel)
+    }
+
+    /// Whether it has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        await_end(self.child.id() as i32, 0).unwrap_or(true)
+    }
+
     /// Waits for its end.
     ///
     /// # Errors
@@ -124,7 +158,7 @@ impl Tracee {
             drop(input);
         }
         // An ordinary wait would also take the stops that belong to the follower.
-        await_end(self.child.id() as i32)?;
+        await_end(self.child.id() as i32, -1)?;
         self.child.wait()
     }
 
@@ -150,8 +184,9 @@ fn drain(stream: Option<impl Read>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Waits until a child has ended, without taking its status.
-fn await_end(pid: i32) -> io::Result<()> {
+/// Waits until a child has ended, for some milliseconds or for ever (-1), without taking its
+/// status; whether it has.
+fn await_end(pid: i32, time: i32) -> io::Result<bool> {
     // SAFETY: the call takes no pointer.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     if fd < 0 {
@@ -160,14 +195,18 @@ fn await_end(pid: i32) -> io::Result<()> {
     // SAFETY: the descriptor is new and ours.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: the structure lives across the call.
-    while unsafe { libc::poll(&raw mut poll, 1, -1) } < 0 {
+    loop {
+        // SAFETY: the structure lives across the call.
+        match unsafe { libc::poll(&raw mut poll, 1, time) } {
+            0 => return Ok(false),
+            1.. => return Ok(true),
+            _ => {}
+        }
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
             return Err(error);
         }
     }
-    Ok(())
 }
 
 fn prepare(randomize: Randomize) -> io::Result<()> {
@@ -187,21 +226,25 @@ fn prepare(randomize: Randomize) -> io::Result<()> {
     Ok(())
 }
 
-fn open_channel(debug: u64) -> Result<(Arc<Channel>, Follower), Error> {
+fn open_channel(how: How) -> Result<(Arc<Channel>, Follower), Error> {
     let failed = |source| Error::Channel { source };
-    let channel = Arc::new(Channel::new(Layout::new(1, 4096)).map_err(failed)?);
-    let follower = Follower::start(Arc::clone(&channel), debug).map_err(failed)?;
+    let layout = if how.traced { Layout::new(BUFFERS, BUFFER_LEN) } else { Layout::new(1, 4096) };
+    let channel = Arc::new(Channel::new(layout).map_err(failed)?);
+    // The first process and its first thread are number 0.
+    channel.header().threads.store(1, Ordering::Relaxed);
+    channel.header().processes.store(1, Ordering::Relaxed);
+    let follower = Follower::start(Arc::clone(&channel), how).map_err(failed)?;
     Ok((channel, follower))
 }
 
-fn take_over(pid: i32, channel: &Channel, debug: u64) -> Result<(), Error> {
+fn take_over(pid: i32, channel: &Channel, how: How) -> Result<(), Error> {
     // The only stop that can come is the one that ends `exec`.
     wait_stop(pid)?;
     if !is_x86_64(pid) {
         let exe = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         return Err(Error::NotX86_64 { program: exe.to_string_lossy().into_owned() });
     }
-    let order = Order { tap: channel.fd(), tap_len: channel.len(), ids: [0, 0], debug };
+    let order = Order { tap: channel.fd(), tap_len: channel.len(), ids: [0, 0], how };
     inject(pid, &order)
 }
 

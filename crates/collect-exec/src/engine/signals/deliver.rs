@@ -5,7 +5,8 @@ use super::action::{bit, default_now, set_native_mask};
 use super::queue::Pending;
 use super::{AltStack, NATIVE_ALWAYS, frame};
 use crate::engine::ctx::Ctx;
-use crate::engine::sys;
+use crate::engine::{sys, trace};
+use crate::words;
 
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
@@ -58,6 +59,7 @@ fn one(ctx: &mut Ctx, pending: &Pending) {
         return;
     }
     let (old_mask, alt) = (thread.mask, thread.alt);
+    trace::event(ctx, words::LEFT, ctx.rip);
     if action.flags & SA_RESETHAND != 0 {
         thread.actions.lock().reset(number);
     }

@@ -22,7 +22,7 @@ use super::queue::Pending;
 use crate::engine::ctx::{Ctx, exit, reg};
 use crate::engine::fragment::Site;
 use crate::engine::thread::Thread;
-use crate::engine::{glue, places, state, sys};
+use crate::engine::{glue, places, state, sys, trace};
 
 /// Trap flag.
 const TF: i64 = 0x100;
@@ -137,7 +137,7 @@ fn arrived(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) -> bool {
     };
     drop(cache);
     thread.stepping = 0;
-    take_out(ctx, uc, Site { offset: 0, spills: Default::default(), pc }, exit::PENDING);
+    take_out(ctx, uc, Site { offset: 0, spills: Default::default(), pc, probe: false }, exit::PENDING);
     true
 }
 
@@ -176,6 +176,13 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, pending: Pendi
         None
     };
     let Some(site) = site else { lost(rip, &pending) };
+    if site.probe && trace::is_guard(pending.info[2]) {
+        // The buffer is full: the save point begins again with the next one.
+        trace::next(ctx);
+        let base = state::get().cache.lock().holding(rip).map(|f| f.base);
+        set_greg(uc, REG_RIP, (base.unwrap_or(rip) + u64::from(site.offset)) as i64);
+        return;
+    }
     thread.stepping = 0;
     if !thread.queue.push(pending) {
         sys::die("too many signals wait");

@@ -10,7 +10,7 @@ use ichnos_tap::{ExecSlot, ExecState};
 use super::{Answer, args, direct, pass};
 use crate::engine::ctx::Ctx;
 use crate::engine::signals::{native_mask, set_native_mask};
-use crate::engine::{state, tap};
+use crate::engine::{state, tap, trace};
 
 /// How often, and how long each time, to wait for the host's answer.
 const TRIES: u32 = 50;
@@ -20,7 +20,9 @@ const WAIT_NANOSECONDS: u64 = 100_000_000;
 pub fn run(ctx: &mut Ctx, number: i64) -> Answer {
     // SAFETY: the thread's data lives as long as its context.
     let mask = unsafe { &*ctx.thread }.mask;
-    let slot = if may_work(number, &args(ctx)) { ask() } else { None };
+    let slot = if may_work(number, &args(ctx)) { ask(ctx.id) } else { None };
+    // What was recorded so far must be out: there is no later.
+    trace::close(ctx);
     // The new program inherits the whole mask, without what the engine keeps open.
     set_mask(mask);
     let answer = pass(ctx);
@@ -33,6 +35,7 @@ pub fn run(ctx: &mut Ctx, number: i64) -> Answer {
         wait_while(slot, ExecState::GRANTED);
     }
     set_native_mask(mask);
+    trace::open(ctx);
     answer
 }
 
@@ -51,12 +54,12 @@ fn may_work(number: i64, a: &[u64; 6]) -> bool {
 }
 
 /// Asks the host to follow; `None` if it does not.
-fn ask() -> Option<&'static ExecSlot> {
+fn ask(traced: u32) -> Option<&'static ExecSlot> {
     let header = tap::header();
     let tid = direct(libc::SYS_gettid, [0; 6]) as u32;
     // The host must be allowed to take hold of us, also where only ancestors may.
     direct(libc::SYS_prctl, [libc::PR_SET_PTRACER as u64, u64::from(header.collector), 0, 0, 0, 0]);
-    let slot = header.post_exec(tid, state::get().ids[0], 0)?;
+    let slot = header.post_exec(tid, state::get().ids[0], traced)?;
     tap::wake(&header.doorbell);
     for state in [ExecState::POSTED, ExecState::SEEN] {
         wait_while(slot, state);

@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::{Answer, args, direct, finish};
 use crate::engine::ctx::{Ctx, reg};
 use crate::engine::lock::Lock;
-use crate::engine::{alloc, glue, state, sys, thread};
+use crate::engine::{alloc, glue, state, sys, tap, thread, trace};
+use crate::words;
 
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
 const CLONE_VFORK: u64 = libc::CLONE_VFORK as u64;
@@ -29,6 +31,8 @@ pub fn run(ctx: &mut Ctx, number: i64) -> Answer {
         libc::SYS_arch_prctl => arch_prctl(ctx, &a),
         libc::SYS_exit_group => {
             statistics();
+            trace::event(ctx, words::END, a[0]);
+            trace::close(ctx);
             sys::exit_group(a[0])
         }
         _ => exit(ctx, a[0]),
@@ -112,6 +116,8 @@ fn clone_sharing(ctx: &mut Ctx, request: &Request) -> Answer {
         return Answer::Value(-i64::from(libc::EAGAIN));
     };
     inherit(ctx, child, request);
+    child.id = tap::header().threads.fetch_add(1, Ordering::Relaxed);
+    trace::event(child, words::FS_BASE, child.fs);
     let mut structure = [0; 11];
     let args = native_args(request, child.engine_sp, &mut structure);
     // SAFETY: the child runs on its own engine stack with its own context.
@@ -170,11 +176,12 @@ fn fork(ctx: &mut Ctx, request: &Request) -> Answer {
     let threads = state.threads.lock();
     // SAFETY: the thread's data lives as long as its context.
     let actions = unsafe { &*ctx.thread }.actions.lock();
-    let result = thread::held(|| alloc::held(|| direct(args[0] as i64, call)));
+    let result = trace::held(|| thread::held(|| alloc::held(|| direct(args[0] as i64, call))));
     drop((threads, actions));
     if result != 0 {
         return Answer::Value(result);
     }
+    trace::disown(ctx);
     cache.replace(&copies);
     drop((cache, copies));
     thread::only(ctx);
@@ -182,6 +189,8 @@ fn fork(ctx: &mut Ctx, request: &Request) -> Answer {
     if request.flags & CLONE_SETTLS != 0 {
         ctx.fs = request.tls;
     }
+    ctx.id = tap::header().threads.fetch_add(1, Ordering::Relaxed);
+    trace::event(ctx, words::FS_BASE, ctx.fs);
     if let Some(sp) = request.stack {
         ctx.regs[reg::RSP] = sp;
     }
@@ -202,6 +211,7 @@ fn exit(ctx: &mut Ctx, status: u64) -> Answer {
     // Nothing may be delivered to a thread whose books are closed.
     let all = u64::MAX;
     direct(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as u64, &raw const all as u64, 0, 8, 0, 0]);
+    trace::event(ctx, words::END, status);
     thread::retire(ctx, tid);
     loop {
         direct(libc::SYS_exit, [status, 0, 0, 0, 0, 0]);
@@ -220,6 +230,7 @@ fn arch_prctl(ctx: &mut Ctx, a: &[u64; 6]) -> Answer {
         ARCH_SET_FS | ARCH_SET_GS if a[1] >= TOP => perm,
         ARCH_SET_FS => {
             ctx.fs = a[1];
+            trace::event(ctx, words::FS_BASE, a[1]);
             0
         }
         ARCH_SET_GS => {
