@@ -142,8 +142,10 @@ pub fn disown(ctx: &mut Ctx) {
     ROADMAP.lock().index = NONE;
 }
 
-/// For a fork: the roadmap is not in the middle of a change while `during` runs.
+/// For a fork: the child's streams may name blocks of the parent's, so what is known about
+/// the roadmap goes out first; it is not in the middle of a change while `during` runs.
 pub fn held<T>(during: impl FnOnce() -> T) -> T {
+    submit_roadmap();
     let _roadmap = ROADMAP.lock();
     during()
 }

@@ -147,7 +147,8 @@ impl Draft {
                 Some(last) if last.1 == pc => last.1 = decoded.insn.next_ip(),
                 _ => self.source.push((pc, decoded.insn.next_ip())),
             }
-            if matches!(decoded.insn.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
+            // Not every instruction of that flow is one: the decoder counts `syscall` too.
+            if decoded.insn.is_call_near() || decoded.insn.is_call_near_indirect() {
                 self.begin_call(pc);
             }
             if !probes.before(self, i, pc) {

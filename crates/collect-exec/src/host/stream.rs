@@ -139,7 +139,7 @@ impl Stream {
     fn finish(&mut self, until: Until) {
         let Some(held) = self.held.take() else { return };
         let mut words = held.words.iter().copied();
-        let mut pc = held.block.entry;
+        let (mut pc, mut runs) = (held.block.entry, held.runs);
         for step in &held.block.steps {
             match *step {
                 Step::Insn { len, kind } => {
@@ -168,7 +168,8 @@ impl Stream {
                     };
                     self.records.push(r.kind.record(r.flags, r.size, GuestVa(addr)));
                 }
-                Step::Flex { .. } => held.runs.iter().for_each(|run| self.run(run)),
+                // All accesses of the instruction were told with the first.
+                Step::Flex { .. } => std::mem::take(&mut runs).iter().for_each(|run| self.run(run)),
                 Step::Exit { kind, target } => {
                     if self.leave(kind, target, until) {
                         return;

@@ -25,15 +25,27 @@ pub fn plan_superblock(insts: &[Inst]) -> Option<Plan> {
     // A call is entered by itself from other superblocks too (it has one landing pad only).
     let calls = |i: &&Inst| matches!(i.flow(), Flow::Call(_) | Flow::CallIndirect);
     let call = insts.last().filter(calls).map(Inst::pc);
+    let tail = indirect_tail(insts);
     let region = Region {
         insns: insts.iter().map(lift).collect(),
-        entries: std::iter::once(entry).chain(call).collect(),
+        entries: std::iter::once(entry).chain(call).chain(tail).collect(),
         takeable: TAKEABLE,
         frame: FRAME,
         known_outside: Set::only(FS).or(Set::only(GS)),
         live_outside: Live { registers: Set::ALL, flags: 0xff },
     };
     plan(&region, &Level::Flow.into(), Slot(0)).ok()
+}
+
+/// Where a superblock that ends with an indirect transfer must be cut: behind its last conditional
+/// branch. An indirect transfer can go where a side exit goes, and replay could not tell which it was.
+fn indirect_tail(insts: &[Inst]) -> Option<GuestVa> {
+    let last = insts.last()?;
+    if !matches!(last.flow(), Flow::JumpIndirect | Flow::CallIndirect | Flow::Return) {
+        return None;
+    }
+    let branch = insts.iter().rposition(|i| matches!(i.flow(), Flow::Cond(_)))?;
+    insts.get(branch + 1).map(Inst::pc)
 }
 
 /// The instructions in a stretch of code.
