@@ -78,6 +78,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn counts_in_words_end_at_the_word() {
+        assert_eq!((ctzw(1 << 52), clzw(1 << 52), cpopw(u64::MAX)), (32, 32, 32));
+        assert_eq!((ctz(0), clz(0)), (64, 64));
+    }
+
+    #[test]
     fn orc_b_fills_bytes() {
         assert_eq!(orc_b(0x0100_8000_0000_7f01), 0xff00_ff00_0000_ffff);
         assert_eq!(orc_b(0), 0);
