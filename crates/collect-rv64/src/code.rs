@@ -47,7 +47,8 @@ pub(crate) struct Code {
 
 /// What stands at a place in memory.
 pub(crate) enum Decoded {
-    Insn(Insn),
+    /// An instruction, now in its slot.
+    Insn,
     /// Not an instruction of this machine.
     Illegal(u32),
     /// The second half lies in the next page.
@@ -92,7 +93,7 @@ impl Code {
             page.filled += usize::from(slot.insn.is_none());
             *slot = Slot { insn: Some(insn), kind: insn.kind() };
         }
-        Decoded::Insn(insn)
+        Decoded::Insn
     }
 
     /// Empties the slots that a write may have changed. A page with no slot left
@@ -161,7 +162,7 @@ mod tests {
         // addi x1, x0, 1 four times at the page end, and in the next page.
         for index in (PAGE_SIZE - 8..PAGE_SIZE + 8).step_by(4) {
             ram.write::<4>(index, 0x0010_0093);
-            assert!(matches!(code.decode(index, &ram), Decoded::Insn(_)));
+            assert!(matches!(code.decode(index, &ram), Decoded::Insn));
         }
         let filled = |code: &Code, index: usize| {
             code.page(index & !(PAGE_SIZE - 1))

@@ -78,7 +78,7 @@ impl Engine {
             }
         }
         match self.code.decode(page_index + offset, world.ram()) {
-            Decoded::Insn(_) => Exit::Fetch,
+            Decoded::Insn => Exit::Fetch,
             Decoded::Illegal(word) => Exit::Trap(Trap::new(Cause::Illegal, word.into())),
             Decoded::Straddles => match instruction_word(cpu, world) {
                 Err(trap) => Exit::Trap(trap),

@@ -1,5 +1,5 @@
 //! A deterministic RV64 simulator that tells what it runs: Linux programs
-//! ([`user`]) and whole machines.
+//! ([`user`]) and whole machines ([`system`]).
 //!
 //! A hart's decoded instructions are interpreted by `exec`, driven by `engine`;
 //! the machine around it (memory, kernel or devices) answers when translations
@@ -17,6 +17,7 @@ mod memory;
 mod observe;
 mod ram;
 mod recorder;
+pub mod system;
 mod tlb;
 mod tracer;
 mod trap;

@@ -92,12 +92,16 @@ pub(crate) struct Traced<'a, S> {
     sink: &'a mut S,
     values: Values,
     threads: Vec<(Recorder, ProcessId)>,
+    /// Which instructions the sink knows, by page.
     told: HashMap<(ProcessId, u64), Halfwords>,
+    /// What it was told last: code that only went away and came back unchanged
+    /// (another address space was current meanwhile) is not told again.
+    last: HashMap<(ProcessId, GuestVa), [u8; 4]>,
 }
 
 impl<'a, S: Sink> Traced<'a, S> {
     pub(crate) fn new(sink: &'a mut S, values: Values) -> Self {
-        Self { sink, values, threads: Vec::new(), told: HashMap::new() }
+        Self { sink, values, threads: Vec::new(), told: HashMap::new(), last: HashMap::new() }
     }
 
     fn reserve(&mut self, thread: ThreadId) {
@@ -129,11 +133,15 @@ impl<'a, S: Sink> Traced<'a, S> {
             }
             bits[half / 64] |= 1 << (half % 64);
             changed = true;
-            let mut bytes = [0; 4];
-            let bytes = &mut bytes[..usize::from(len & 7).min(4)];
-            if code.fetch(pc, bytes)
-                && !self.sink.code(thread, &Code { process: *process, pc, bytes })?
+            let mut word = [0; 4];
+            let len = usize::from(len).min(4);
+            if !code.fetch(pc, &mut word[..len])
+                || self.last.insert((*process, pc), word) == Some(word)
             {
+                continue;
+            }
+            let bytes = &word[..len];
+            if !self.sink.code(thread, &Code { process: *process, pc, bytes })? {
                 return Ok(More::Enough);
             }
         }

@@ -175,7 +175,9 @@ impl Csrs {
             return None;
         }
         Some(match csr {
-            Csr::FFLAGS | Csr::FRM | Csr::FCSR if cpu.float_state == FloatState::Off => return None,
+            Csr::FFLAGS | Csr::FRM | Csr::FCSR if cpu.float_state == FloatState::Off => {
+                return None;
+            }
             Csr::FFLAGS => cpu.fflags.into(),
             Csr::FRM => cpu.frm.into(),
             Csr::FCSR => u64::from(cpu.fflags) | u64::from(cpu.frm) << 5,
@@ -193,7 +195,9 @@ impl Csrs {
             Csr::SCAUSE => self.scause,
             Csr::STVAL => self.stval,
             Csr::SIP => self.pending() & self.mideleg,
-            Csr::SATP if self.privilege == Privilege::Supervisor && self.mstatus & TVM != 0 => return None,
+            Csr::SATP if self.privilege == Privilege::Supervisor && self.mstatus & TVM != 0 => {
+                return None;
+            }
             Csr::SATP => self.satp,
             Csr::MSTATUS => self.status(cpu) | XLEN,
             Csr::MISA => MISA,
