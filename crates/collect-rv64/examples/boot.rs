@@ -6,6 +6,7 @@
 
 use std::process::ExitCode;
 
+use ichnos_collect_rv64::Speed;
 use ichnos_collect_rv64::system::{Boot, Config, Console, Ending, Script, Terminal, run_untraced};
 
 fn main() -> ExitCode {
@@ -40,6 +41,9 @@ fn main() -> ExitCode {
         Some(script) => Box::new(script),
         None => Box::new(Terminal::default()),
     };
+    if std::env::var_os("ICHNOS_INTERPRET").is_some() {
+        config.speed = Speed::Interpreted;
+    }
     let started = std::time::Instant::now();
     match run_untraced(&config, &mut *console) {
         Ok(outcome) => {

@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::process::ExitCode;
 
 use ichnos_base::{Batch, EndStatus, Sink, Totals};
+use ichnos_collect_rv64::Speed;
 use ichnos_collect_rv64::user::{Config, run, run_untraced};
 
 #[derive(Default)]
@@ -29,6 +30,9 @@ fn main() -> ExitCode {
     };
     let mut config = Config::new(program, args);
     config.sysroot = std::env::var_os("ICHNOS_SYSROOT").map(Into::into);
+    if std::env::var_os("ICHNOS_INTERPRET").is_some() {
+        config.speed = Speed::Interpreted;
+    }
     let started = std::time::Instant::now();
     let outcome = if std::env::var_os("ICHNOS_COUNT").is_some() {
         let mut count = Count::default();

@@ -3,9 +3,8 @@
 //! Control registers of the privileged modes are the system machine's.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::GuestVa;
-
 use crate::float::Rounding;
+use crate::jit::Shared;
 use crate::tlb::Tlb;
 use crate::trap::{Cause, Stop, Trap};
 
@@ -37,9 +36,9 @@ pub(crate) struct Reservation {
 pub(crate) struct Cpu {
     /// Integer registers, then [`SINK`]. The length is a power of two so that
     /// masked indices need no check.
-    x: [u64; 64],
+    pub(crate) x: [u64; 64],
     /// Floating-point registers.
-    f: [u64; 32],
+    pub(crate) f: [u64; 32],
     pub(crate) pc: u64,
     /// Instructions retired since the start.
     pub(crate) retired: u64,
@@ -50,6 +49,8 @@ pub(crate) struct Cpu {
     pub(crate) float_state: FloatState,
     pub(crate) reservation: Option<Reservation>,
     pub(crate) tlb: Tlb,
+    /// What generated code says when it returns.
+    pub(crate) shared: Shared,
 }
 
 impl Cpu {
@@ -64,6 +65,7 @@ impl Cpu {
             float_state: FloatState::Off,
             reservation: None,
             tlb: Tlb::new(),
+            shared: Shared { mxcsr_clear: 0x1f80, ..Shared::default() },
         }
     }
 
@@ -140,11 +142,6 @@ impl Cpu {
         (self.x, self.f, self.fflags, self.frm) = ([0; 64], [0; 32], 0, 0);
         self.float_state = FloatState::Initial;
         self.reservation = None;
-    }
-
-    /// The stack pointer, which extractors of threads ask for.
-    pub(crate) fn stack_pointer(&self) -> GuestVa {
-        GuestVa(self.x(2))
     }
 }
 

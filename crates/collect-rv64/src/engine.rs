@@ -6,21 +6,40 @@ use ichnos_isa_rv64::{Insn, is_compressed};
 
 use crate::code::{Code, Decoded, runnable};
 use crate::cpu::Cpu;
-use crate::exec::{Exit, run, run_single};
+use crate::exec::{Exit, Until, run, run_single};
+use crate::jit::{Found, Jit, Reason};
 use crate::memory::{World, fetch_page};
 use crate::observe::Observer;
 use crate::ram::PAGE_SIZE;
 use crate::trap::{Cause, Trap};
 
+/// How harts that nobody watches are run. Watched ones are always interpreted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Speed {
+    /// As generated code, where the host allows it.
+    #[default]
+    Generated,
+    /// By the interpreter, the reference.
+    Interpreted,
+}
+
 /// Decoded code, and what other harts must still be told about it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Engine {
     code: Code,
+    jit: Option<Jit>,
     /// Pages whose code was decoded since the last [`Engine::take_opened`].
     opened: Vec<usize>,
+    /// The jump by which generated code came to the present place.
+    site: Option<u64>,
 }
 
 impl Engine {
+    pub(crate) fn new(speed: Speed) -> Self {
+        let jit = (speed == Speed::Generated).then(Jit::new).flatten();
+        Self { code: Code::default(), jit, opened: Vec::new(), site: None }
+    }
+
     /// Runs a hart until `limit` more instructions have retired or the machine
     /// must act. Never returns [`Exit::Fetch`].
     pub(crate) fn drive<W: World, O: Observer>(
@@ -32,6 +51,7 @@ impl Engine {
     ) -> Exit {
         let end = cpu.retired.saturating_add(limit);
         self.forget_overwritten(world);
+        self.site = None;
         loop {
             let left = end.saturating_sub(cpu.retired);
             if left == 0 {
@@ -39,7 +59,12 @@ impl Engine {
             }
             let exit = match fetch_page(cpu, world, cpu.pc) {
                 Err(trap) => Exit::Trap(trap),
-                Ok(page_index) => self.run_page(cpu, world, watch, (page_index, left)),
+                Ok(page_index) if O::BLIND && self.jit.is_some() => {
+                    self.run_fast(cpu, world, watch, (page_index, left))
+                }
+                Ok(page_index) => {
+                    self.run_page(cpu, world, watch, (page_index, left, Until::PageEnd))
+                }
             };
             match exit {
                 Exit::Fetch => {}
@@ -56,18 +81,60 @@ impl Engine {
         }
     }
 
+    /// Runs generated code from `pc` on if there is some, or interprets up to the
+    /// next jump.
+    fn run_fast<W: World, O: Observer>(
+        &mut self,
+        cpu: &mut Cpu,
+        world: &mut W,
+        watch: &mut O,
+        (page_index, limit): (usize, u64),
+    ) -> Exit {
+        let end = cpu.retired.saturating_add(limit);
+        let index = page_index + cpu.pc as usize % PAGE_SIZE;
+        let Some(jit) = &mut self.jit else { return Exit::Fetch };
+        let found = jit.find(index, cpu.pc, &mut self.code, world.ram());
+        cpu.tlb.follow_generation(jit.generation());
+        if let Found::Block { at, insns } = found {
+            if let Some(site) = self.site.take() {
+                jit.link(site, cpu.pc, at);
+            }
+            cpu.tlb.enter_jump(cpu.pc, jit.address(at));
+            if insns <= limit {
+                match jit.enter(cpu, world, at, limit) {
+                    Reason::Lookup => return Exit::Fetch,
+                    Reason::Link => {
+                        self.site = Some(cpu.shared.site);
+                        return Exit::Fetch;
+                    }
+                    Reason::Interpret | Reason::Limit => {}
+                }
+            }
+        }
+        self.site = None;
+        let left = end.saturating_sub(cpu.retired);
+        if left == 0 {
+            return Exit::Limit;
+        }
+        let page_index = match fetch_page(cpu, world, cpu.pc) {
+            Ok(page_index) => page_index,
+            Err(trap) => return Exit::Trap(trap),
+        };
+        self.run_page(cpu, world, watch, (page_index, left, Until::Jump))
+    }
+
     /// Runs in the page at `page_index`, decoding the first instruction if need be.
     fn run_page<W: World, O: Observer>(
         &mut self,
         cpu: &mut Cpu,
         world: &mut W,
         watch: &mut O,
-        (page_index, left): (usize, u64),
+        (page_index, left, until): (usize, u64, Until),
     ) -> Exit {
         let offset = cpu.pc as usize % PAGE_SIZE;
         match self.code.page(page_index) {
             Some(page) if page[offset / 2].insn.is_some() => {
-                return run(cpu, world, watch, (page, cpu.pc - offset as u64), left);
+                return run(cpu, world, watch, (page, cpu.pc - offset as u64), (left, until));
             }
             Some(_) => {}
             None => {
@@ -93,6 +160,9 @@ impl Engine {
     /// Drops what was decoded from memory that has been written since.
     pub(crate) fn forget_overwritten<W: World>(&mut self, world: &mut W) {
         while let Some(write) = world.ram_mut().take_code_write() {
+            if let Some(jit) = &mut self.jit {
+                jit.forget(write);
+            }
             self.code.forget(write, world.ram_mut());
         }
     }

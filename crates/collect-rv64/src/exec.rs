@@ -54,13 +54,22 @@ enum Flow {
     System,
 }
 
+/// How far to run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Until {
+    /// The page's end.
+    PageEnd,
+    /// The first taken jump: generated code may know what follows.
+    Jump,
+}
+
 /// Runs at most `limit` instructions of the decoded page that stands at `page_va`.
 pub(crate) fn run<W: World, O: Observer>(
     cpu: &mut Cpu,
     world: &mut W,
     watch: &mut O,
     (page, page_va): (&Page, u64),
-    limit: u64,
+    (limit, until): (u64, Until),
 ) -> Exit {
     let mut left = limit;
     let mut pc = cpu.pc;
@@ -76,7 +85,13 @@ pub(crate) fn run<W: World, O: Observer>(
         watch.insn(GuestVa(pc), i.len, kind);
         match step(cpu, world, watch, &i, pc) {
             Flow::Next => pc = pc.wrapping_add(u64::from(i.len)),
-            Flow::Jump(target) => pc = target,
+            Flow::Jump(target) => {
+                pc = target;
+                if O::BLIND && until == Until::Jump {
+                    left -= 1;
+                    break Exit::Fetch;
+                }
+            }
             Flow::System => {
                 watch.abandon();
                 break Exit::System(i);

@@ -5,7 +5,8 @@
 //! the machine around it (memory, kernel or devices) answers when translations
 //! miss and when instructions concern more than the hart.
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#![forbid(unsafe_code)]
+// Only `jit::enter`, which calls generated code, may use unsafe code.
+#![deny(unsafe_code)]
 
 mod code;
 mod cpu;
@@ -13,6 +14,7 @@ mod engine;
 mod error;
 mod exec;
 mod float;
+mod jit;
 mod memory;
 mod observe;
 mod ram;
@@ -23,6 +25,7 @@ mod tracer;
 mod trap;
 pub mod user;
 
+pub use engine::Speed;
 pub use error::{Error, RunError};
 pub use recorder::Values;
 pub use trap::{Access, Cause, Trap};

@@ -8,6 +8,9 @@ use ichnos_base::{AccessFlags, GuestVa, InsnKind};
 /// retire; if it traps, [`abandon`](Observer::abandon) takes it back together
 /// with its accesses.
 pub(crate) trait Observer {
+    /// Whether it ignores everything, so that code need not be interpreted.
+    const BLIND: bool = false;
+
     /// An instruction begins.
     fn insn(&mut self, pc: GuestVa, len: u8, kind: InsnKind);
     /// The instruction read `value`.
@@ -31,6 +34,8 @@ pub(crate) trait Observer {
 pub(crate) struct Blind;
 
 impl Observer for Blind {
+    const BLIND: bool = true;
+
     #[inline(always)]
     fn insn(&mut self, _: GuestVa, _: u8, _: InsnKind) {}
     #[inline(always)]

@@ -36,6 +36,11 @@ impl Ram {
         self.bytes.len()
     }
 
+    /// The start of the bytes, for generated code.
+    pub(crate) fn start(&mut self) -> *mut u8 {
+        self.bytes.as_mut_ptr()
+    }
+
     pub(crate) fn pages(&self) -> usize {
         self.has_code.len()
     }

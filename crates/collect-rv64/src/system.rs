@@ -46,6 +46,7 @@ use std::path::PathBuf;
 
 use ichnos_base::{About, DriveError, Isa, Sink};
 
+use crate::engine::Speed;
 use crate::error::{Error, RunError};
 use crate::ram::PAGE_SIZE;
 use crate::recorder::Values;
@@ -134,6 +135,8 @@ pub struct Config {
     pub quantum: u64,
     /// Instructions after which the machine ends; about, with several harts.
     pub limit: Option<u64>,
+    /// How instructions are run when nobody watches.
+    pub speed: Speed,
     /// Whether loaded and stored bytes are recorded.
     pub values: Values,
 }
@@ -150,6 +153,7 @@ impl Config {
             quantum: 1000,
             limit: None,
             values: Values::Omitted,
+            speed: Speed::Generated,
         }
     }
 }

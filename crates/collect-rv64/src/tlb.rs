@@ -13,6 +13,17 @@ use crate::trap::Access;
 
 /// Entries per bank. A power of two.
 pub(crate) const ENTRIES: usize = 256;
+/// The size of an entry as a power of two, and where its fields stand.
+pub(crate) const ENTRY_SHIFT: u32 = 5;
+pub(crate) const READ_TAG: i32 = std::mem::offset_of!(Entry, read) as i32;
+pub(crate) const WRITE_TAG: i32 = std::mem::offset_of!(Entry, write) as i32;
+pub(crate) const ADDEND: i32 = std::mem::offset_of!(Entry, addend) as i32;
+const _: () = assert!(size_of::<Entry>() == 1 << ENTRY_SHIFT);
+/// Entries of the table of jumps. A power of two.
+pub(crate) const JUMPS_COUNT: usize = 4096;
+/// Epochs until the table of jumps must be emptied: the key has 16 bits, of
+/// which two are the bank.
+const EPOCHS: u64 = 1 << 14;
 /// A tag that no page has: pages are multiples of their size.
 const NO_PAGE: u64 = 1;
 const PAGE_MASK: u64 = !(PAGE_SIZE as u64 - 1);
@@ -55,21 +66,81 @@ pub(crate) enum Bank {
 
 const BANKS: usize = 4;
 
+/// A jump's target in generated code, tagged with its guest address and the key
+/// of the translations under which it was found.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Jump {
+    tag: u64,
+    code: u64,
+}
+
+/// No address has this tag: it is odd.
+const NO_JUMP: Jump = Jump { tag: 1, code: 0 };
+
 /// The translations of one hart.
 #[derive(Debug)]
 pub(crate) struct Tlb {
     banks: Box<[[Entry; ENTRIES]; BANKS]>,
     active: usize,
+    /// Grows when translations are forgotten.
+    epoch: u64,
+    /// Epoch and bank, in the bits that addresses leave alone.
+    pub(crate) key: u64,
+    /// Where generated code finds computed jumps.
+    pub(crate) jumps: Box<[Jump; JUMPS_COUNT]>,
+    /// Which generation of generated code the jumps lead to.
+    generation: u64,
 }
 
 impl Tlb {
     pub(crate) fn new() -> Self {
-        Self { banks: Box::new([[Entry::EMPTY; ENTRIES]; BANKS]), active: Bank::User as usize }
+        Self {
+            banks: Box::new([[Entry::EMPTY; ENTRIES]; BANKS]),
+            active: Bank::User as usize,
+            epoch: 0,
+            key: 0,
+            jumps: Box::new([NO_JUMP; JUMPS_COUNT]),
+            generation: 0,
+        }
     }
 
     /// Makes the translations of another mode apply.
     pub(crate) fn select(&mut self, bank: Bank) {
         self.active = bank as usize;
+        self.update_key();
+    }
+
+    fn update_key(&mut self) {
+        self.key = (self.epoch << 2 | self.active as u64) << 48;
+    }
+
+    /// No jump found so far is valid any more.
+    fn new_epoch(&mut self) {
+        self.epoch += 1;
+        if self.epoch == EPOCHS {
+            self.epoch = 0;
+            self.jumps.fill(NO_JUMP);
+        }
+        self.update_key();
+    }
+
+    /// The active bank, for generated code.
+    pub(crate) fn bank(&self) -> *const Entry {
+        self.banks[self.active & (BANKS - 1)].as_ptr()
+    }
+
+    /// Forgets jumps into code that is no more.
+    pub(crate) fn follow_generation(&mut self, generation: u64) {
+        if self.generation != generation {
+            self.generation = generation;
+            self.jumps.fill(NO_JUMP);
+        }
+    }
+
+    /// Lets generated code find the block at `va`.
+    pub(crate) fn enter_jump(&mut self, va: u64, code: u64) {
+        self.jumps[(va >> 1) as usize & (JUMPS_COUNT - 1)] = Jump { tag: va ^ self.key, code };
     }
 
     #[inline(always)]
@@ -117,18 +188,13 @@ impl Tlb {
         for bank in self.banks.iter_mut() {
             bank.fill(Entry::EMPTY);
         }
+        self.new_epoch();
     }
 
     /// Forgets what one bank knows.
     pub(crate) fn flush_bank(&mut self, bank: Bank) {
         self.banks[bank as usize].fill(Entry::EMPTY);
-    }
-
-    /// Forgets one page, in all banks.
-    pub(crate) fn flush_page(&mut self, va: u64) {
-        for bank in self.banks.iter_mut() {
-            bank[slot(va)] = Entry::EMPTY;
-        }
+        self.new_epoch();
     }
 
     /// Makes writes to a page of RAM miss from now on: it holds code.

@@ -36,6 +36,7 @@ use std::path::PathBuf;
 
 use ichnos_base::{About, DriveError, EndStatus, Isa, Sink};
 
+use crate::engine::Speed;
 use crate::error::{Error, RunError};
 use crate::recorder::Values;
 use crate::tracer::{Traced, Untraced};
@@ -53,6 +54,8 @@ pub struct Config {
     pub env: Vec<OsString>,
     /// Where absolute paths are looked up first: libraries, the interpreter.
     pub sysroot: Option<PathBuf>,
+    /// How instructions are run when nobody watches.
+    pub speed: Speed,
     /// Whether loaded and stored bytes are recorded.
     pub values: Values,
     /// Instructions that a thread runs before the next gets its turn.
@@ -82,6 +85,7 @@ impl Config {
             env: std::env::vars_os().map(pair).collect(),
             sysroot: None,
             values: Values::Omitted,
+            speed: Speed::Generated,
             quantum: 20_000,
             memory: 8 << 30,
             start_time_ns: 1_700_000_000_000_000_000,

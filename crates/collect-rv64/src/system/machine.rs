@@ -90,7 +90,7 @@ impl<'c, T: Tracer> Machine<'c, T> {
         Ok(Self {
             bus,
             harts,
-            engine: Engine::default(),
+            engine: Engine::new(config.speed),
             tracer,
             console,
             firmware,

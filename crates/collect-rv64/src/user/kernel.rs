@@ -80,8 +80,13 @@ impl World for UserWorld<'_> {
     }
 
     fn reach(&mut self, cpu: &mut Cpu, va: u64, access: Access) -> Result<Place, Trap> {
+        let epoch = self.0.space.epoch;
         let (index, rights) =
             self.0.frame(va, access).ok_or(Trap::at(access.page_fault(), GuestVa(va)))?;
+        // A page of the process's own took the place of a shared one.
+        if self.0.space.epoch != epoch {
+            cpu.tlb.flush();
+        }
         cpu.tlb.fill(va, index, rights);
         Ok(Place::Ram(index + va as usize % PAGE_SIZE))
     }

@@ -45,7 +45,7 @@ impl<T: Tracer> Machine<T> {
         }
         Ok(Self {
             kernel: Kernel::new(config)?,
-            engine: Engine::default(),
+            engine: Engine::new(config.speed),
             tracer,
             quantum: config.quantum,
             started: 0,

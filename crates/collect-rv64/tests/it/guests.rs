@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ichnos_base::EndStatus;
+use ichnos_collect_rv64::Speed;
 use ichnos_collect_rv64::user::{Config, Outcome, run_untraced};
 
 /// A folder that goes away at the end.
@@ -108,14 +109,24 @@ pub(crate) fn config(
     (config, file)
 }
 
+/// What a program left behind, its output in bytes, and how the run ended.
+type Run = (Left, Vec<u8>, Outcome);
+
 /// Runs a program here.
-pub(crate) fn here(
+pub(crate) fn here(program: &Path, args: &[&str], folder: &Folder, sysroot: Option<&str>) -> Run {
+    here_at(Speed::Generated, program, args, folder, sysroot)
+}
+
+/// Runs a program here, in a certain way.
+pub(crate) fn here_at(
+    speed: Speed,
     program: &Path,
     args: &[&str],
     folder: &Folder,
     sysroot: Option<&str>,
-) -> (Left, Vec<u8>, Outcome) {
-    let (config, mut file) = config(program, args, folder, sysroot);
+) -> Run {
+    let (mut config, mut file) = config(program, args, folder, sysroot);
+    config.speed = speed;
     let outcome = run_untraced(&config).expect("the simulator runs");
     let mut output = Vec::new();
     file.rewind().and_then(|()| file.read_to_end(&mut output)).expect("the output can be read");

@@ -9,10 +9,11 @@ use std::path::Path;
 use ichnos_base::{
     Batch, Code, EndStatus, Event, GuestVa, InsnKind, ProcessId, Record, Sink, ThreadId, Totals,
 };
+use ichnos_collect_rv64::Speed;
 use ichnos_collect_rv64::user::run;
 use ichnos_isa_rv64::Insn;
 
-use crate::guests::{Folder, compile, config, here, under_qemu};
+use crate::guests::{Folder, compile, config, here, here_at, under_qemu};
 
 const SYSROOT: &str = "/usr/riscv64-linux-gnu";
 const PROGRAMS: &[(&str, &[&str])] = &[
@@ -33,6 +34,8 @@ fn static_programs_behave_as_under_qemu() {
         assert_eq!(ours, theirs, "{name}");
         let (_, _, second) = here(&program, args, &folder, None);
         assert_eq!(first, second, "{name} does not repeat");
+        let (interpreted, _, third) = here_at(Speed::Interpreted, &program, args, &folder, None);
+        assert_eq!((interpreted, third), (ours, first), "{name} interpreted");
     }
 }
 

@@ -4,18 +4,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::GuestVa;
+use ichnos_collect_rv64::Speed;
 use ichnos_isa_rv64::{Class, Csr, Disasm, Ext, Insn, Op, TABLE, is_compressed};
 
 use crate::elf::{HEADER, executable};
-use crate::guests::{Folder, here, under_qemu};
+use crate::guests::{Folder, here, here_at, under_qemu};
 
 const BASE: u64 = 0x10000;
-/// Instructions of one program, and how many programs: 300,000 in all.
+/// Instructions of one program, how often it goes through them (often enough to
+/// be translated), and how many programs: over a million in all.
 const INSNS: usize = 5000;
-const PROGRAMS: u64 = 60;
+const TURNS: i32 = 8;
+const PROGRAMS: u64 = 40;
 /// The registers that always point at the scratch memory and at the values.
 const SCRATCH: u8 = 2;
 const VALUES: u8 = 3;
+/// The register that counts the turns.
+const TURN: u8 = 4;
 const SCRATCH_SIZE: usize = 4096;
 /// Where data begins in the code: after the jump, and aligned in memory.
 const DATA: i32 = 8;
@@ -43,7 +48,7 @@ impl Random {
     fn target(&mut self) -> u8 {
         loop {
             let register = self.bits(5) as u8;
-            if register != SCRATCH && register != VALUES {
+            if ![SCRATCH, VALUES, TURN].contains(&register) {
                 return register;
             }
         }
@@ -147,7 +152,7 @@ impl Program {
                 self.addi(20, 20, 1);
             }
             Class::Jalr => {
-                let via = self.random.target().max(4);
+                let via = self.random.target().max(5);
                 self.word(Insn { rd: via, ..Insn::new(Op::Auipc) });
                 self.word(Insn { rs1: via, imm: 12, ..insn });
                 self.addi(21, 21, 1);
@@ -158,7 +163,7 @@ impl Program {
     }
 
     fn atomic(&mut self, insn: Insn) {
-        let via = self.random.target().max(4);
+        let via = self.random.target().max(5);
         let imm = (self.random.below(400) as i32 - 200) * 8;
         self.addi(via, SCRATCH, imm);
         if insn.op.row().class == Class::StoreConditional {
@@ -190,7 +195,9 @@ impl Program {
         let half = self.random.bits(16) as u16;
         let Some(insn) = Insn::decode(half.into()).filter(|i| i.len == 2) else { return };
         let writes = insn.writes().x;
-        if insn.op.row().class == Class::Alu && writes & (1 << SCRATCH | 1 << VALUES) == 0 {
+        if insn.op.row().class == Class::Alu
+            && writes & (1 << SCRATCH | 1 << VALUES | 1 << TURN) == 0
+        {
             self.code.extend_from_slice(&half.to_le_bytes());
         }
     }
@@ -259,11 +266,13 @@ fn program(seed: u64, insns: usize) -> (Vec<u8>, String) {
     p.point(VALUES, start(0) - here as i64);
     let here = p.code.len();
     p.point(SCRATCH, start(2048 + SCRATCH_SIZE / 2) - here as i64);
-    for n in (0..32u8).filter(|&n| n != SCRATCH && n != VALUES) {
+    for n in (0..32u8).filter(|n| ![SCRATCH, VALUES, TURN].contains(n)) {
         p.word(Insn { rd: n, rs1: VALUES, imm: 8 * i32::from(n), ..Insn::new(Op::Ld) });
         p.word(Insn { rd: n, rs1: VALUES, imm: 256 + 8 * i32::from(n), ..Insn::new(Op::Fld) });
     }
-    let mut last = p.code.len();
+    p.addi(TURN, 0, TURNS);
+    let first = p.code.len();
+    let mut last = first;
     for _ in 0..insns {
         last = p.code.len();
         match p.random.below(16) {
@@ -273,6 +282,10 @@ fn program(seed: u64, insns: usize) -> (Vec<u8>, String) {
         }
     }
     let text = disassemble(&p.code[last..]);
+    p.addi(TURN, TURN, -1);
+    p.word(Insn { rs1: TURN, imm: 8, ..Insn::new(Op::Beq) });
+    let back = first as i64 - p.code.len() as i64;
+    p.word(Insn { imm: back as i32, ..Insn::new(Op::Jal) });
     p.print_everything();
     (executable(BASE, &p.code, 0), text)
 }
@@ -298,8 +311,13 @@ fn difference(folder: &Folder, file: &[u8]) -> Option<Option<String>> {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&path, mode).expect("the program can be made executable");
     let (theirs, expected) = under_qemu(&path, &[], None)?;
-    let (ours, found, _) = here(&path, &[], folder, None);
+    let (ours, found, outcome) = here(&path, &[], folder, None);
     assert_eq!(ours.status, theirs.status);
+    let interpreted = here_at(Speed::Interpreted, &path, &[], folder, None);
+    assert_eq!(interpreted.2, outcome, "the interpreter and generated code differ");
+    if found == expected {
+        assert_eq!(interpreted.1, found, "the interpreter alone is wrong");
+    }
     assert_eq!(expected.len(), SCRATCH_SIZE + 520);
     let mut pairs = expected.chunks(8).zip(found.chunks(8)).enumerate();
     let differs = pairs.find(|(_, (theirs, ours))| theirs != ours);
