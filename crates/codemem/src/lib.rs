@@ -12,6 +12,8 @@
 
 mod error;
 mod region;
+mod tape;
 
 pub use error::Error;
 pub use region::{Copied, Region, Where};
+pub use tape::CodeMem;
