@@ -89,6 +89,19 @@ impl Input {
         }
     }
 
+    /// Tells what came before a part of an `.ichnos` file to a sink, so that it
+    /// knows what is mapped where the part begins. Other formats have no
+    /// mappings, and nothing is told.
+    pub fn drive_before(&mut self, part: &Part, sink: &mut AnySink<'_>) -> Result<()> {
+        let place = self.path.display().to_string();
+        match (&self.kind, &part.insns) {
+            (Kind::Trace(reader), Some(insns)) if insns.start > 0 => {
+                finish(Replay::new(reader).insns(0..insns.start).drive(&mut { sink }), &place)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Tells a part of the trace to a sink.
     pub fn drive(&mut self, part: &Part, sink: &mut AnySink<'_>) -> Result<()> {
         let place = self.path.display().to_string();

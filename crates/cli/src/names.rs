@@ -1,7 +1,9 @@
 //! Names for addresses: the image crate's symbolizer as the reports want it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{Event, GuestVa, ProcessId, ThreadId};
+use std::convert::Infallible;
+
+use ichnos_base::{Batch, Event, GuestVa, ProcessId, Sink, ThreadId};
 use ichnos_image::{DebugFolders, Symbolizer};
 use ichnos_report::Symbolize;
 
@@ -31,7 +33,25 @@ impl Symbolize for Names {
         Some(format!("{name}{}", line.unwrap_or_default()))
     }
 
+    fn process_of(&self, thread: ThreadId) -> Option<ProcessId> {
+        Some(self.0.process_of(thread))
+    }
+
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) {
         self.0.note(thread, event);
+    }
+}
+
+/// As a sink it takes only events: what lies where, before a part of a trace.
+impl Sink for Names {
+    type Error = Infallible;
+
+    fn records(&mut self, _: &Batch<'_>) -> Result<bool, Infallible> {
+        Ok(true)
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        self.0.note(thread, event);
+        Ok(true)
     }
 }

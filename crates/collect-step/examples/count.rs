@@ -1,7 +1,8 @@
 //! Steps a command and prints what was counted and how fast: the figure to
 //! quote for the collector alone, with a sink that only adds up.
 //!
-//! `cargo run --release -p ichnos-collect-step --example count -- ls -l`
+//! `cargo run --release -p ichnos-collect-step --example count -- ls -l`, with
+//! `VALUES=1` in the environment to collect values, `EVENTS=1` to print events.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::convert::Infallible;
@@ -9,7 +10,7 @@ use std::env;
 use std::time::Instant;
 
 use ichnos_base::{Batch, Event, Sink, ThreadId, Totals};
-use ichnos_collect_step::{Config, run};
+use ichnos_collect_step::{Config, Values, run};
 
 #[derive(Default)]
 struct Count(Totals, u64);
@@ -38,7 +39,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let program = args.next().ok_or("give a command")?;
     let mut sink = Count::default();
     let start = Instant::now();
-    let outcome = run(&Config::new(program).args(args), &mut sink)?;
+    let mut config = Config::new(program).args(args);
+    if env::var_os("VALUES").is_some() {
+        config.values = Values::Collect;
+    }
+    let outcome = run(&config, &mut sink)?;
     let rate = outcome.insns as f64 / start.elapsed().as_secs_f64();
     eprintln!("{outcome:?}\n{:?}, {} events, {rate:.0} instructions/s", sink.0, sink.1);
     Ok(())

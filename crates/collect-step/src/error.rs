@@ -53,14 +53,6 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
-    /// A tracee changed to 32-bit code, or executed a 32-bit program.
-    #[error("process {pid} runs 32-bit code at {pc:#x}, and only x86-64 code can be stepped")]
-    Mode32 {
-        /// The operating system's number of the process.
-        pid: i32,
-        /// Where.
-        pc: u64,
-    },
     /// The accesses of an instruction could not be computed.
     #[error("the instruction at {pc:#x} in process {pid} cannot be traced")]
     Instruction {

@@ -21,15 +21,27 @@ pub(crate) fn launch(config: &Config) -> Result<Tid, Error> {
     let launch = prepare(config, &path)?;
     let failed = |source| Error::Exec { path: path.clone(), source };
     let mut child = sys::fork(&launch).map_err(failed)?;
-    sys::seize(child.pid).map_err(|source| Error::Os {
-        what: "seizing the new process",
-        tid: child.pid.0,
-        source,
-    })?;
-    child.release().map_err(failed)?;
+    let tid = child.pid.0;
+    let result = sys::seize(child.pid)
+        .map_err(|source| Error::Os { what: "seizing the new process", tid, source })
+        .and_then(|()| child.release().map_err(failed))
+        .and_then(|()| await_exec(&mut child, &path));
+    if result.is_err() {
+        // Whatever became of it, it must not stay.
+        let _ = sys::kill(child.pid, libc::SIGKILL);
+        while let Ok(Some(_)) = sys::wait(child.pid, Patience::Sleep) {
+            let _ = sys::resume(child.pid, Resume::Cont, 0);
+        }
+    }
+    result.map(|()| child.pid)
+}
+
+/// Waits until the child has executed its program.
+fn await_exec(child: &mut sys::Child, path: &Path) -> Result<(), Error> {
+    let failed = |source| Error::Exec { path: path.into(), source };
     loop {
         match sys::wait(child.pid, Patience::Sleep).map_err(failed)?.map(Stop::from_status) {
-            Some(Stop::Exec) => return Ok(child.pid),
+            Some(Stop::Exec) => return Ok(()),
             Some(Stop::Exited(_) | Stop::Killed(_)) | None => {
                 let source = child.failure().unwrap_or_else(|| io::ErrorKind::Other.into());
                 return Err(failed(source));

@@ -13,20 +13,27 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use ichnos_base::GuestVa;
+use ichnos_trace::MAX_STEPS;
 
 use crate::Error;
 use crate::insn::{Control, Insn, Region};
 use crate::options::Piece;
 
-/// The most instructions of a piece; keeps a block's steps below the format's
-/// bound with room for what each instruction does.
-const MAX_INSNS: usize = 256;
+/// The most that a piece may weigh, see [`weight`].
+const MAX_WEIGHT: usize = MAX_STEPS - 64;
+
+/// No less than the number of an instruction's steps: itself, its exit, and for
+/// each effect the effect, a register stored for it and one forgotten.
+fn weight(insn: &Insn) -> usize {
+    2 + 3 * insn.effects.len()
+}
 
 /// The region's blocks.
 #[derive(Debug)]
 pub(crate) struct Graph {
     /// Instructions of each block, by number.
     pub(crate) blocks: Vec<Range<usize>>,
+    weights: Vec<usize>,
     /// For each block, whether control can come from parts unknown.
     pub(crate) open: Vec<bool>,
     /// For each block, whether it must begin a piece.
@@ -59,7 +66,8 @@ impl Graph {
                 _ => {}
             }
         }
-        let mut graph = Self { blocks: Vec::new(), open: Vec::new(), heads: Vec::new(), reachable };
+        let (blocks, weights, open, heads) = Default::default();
+        let mut graph = Self { blocks, weights, open, heads, reachable };
         for i in 0..region.insns.len() {
             graph.add(region, piece, &targets, i);
         }
@@ -74,8 +82,13 @@ impl Graph {
         let inside = before.is_some_and(|b| b.control == Control::Next && b.end() == insn.pc);
         let joins = self.reachable.contains(&insn.pc) || targets.contains(&insn.pc);
         let same = inside && !joins && piece != Piece::Instruction;
-        if same && let Some(last) = self.blocks.last_mut() {
+        let heavy = weight(insn);
+        if same
+            && let (Some(last), Some(sum)) = (self.blocks.last_mut(), self.weights.last_mut())
+            && *sum + heavy <= MAX_WEIGHT
+        {
             last.end = i + 1;
+            *sum += heavy;
             return;
         }
         let kernel = before.is_some_and(|b| b.control == Control::Kernel);
@@ -83,6 +96,7 @@ impl Graph {
         // loop store for it in every turn.
         let turned = before.is_some_and(|b| matches!(b.control, Control::Cond(t) if t <= b.pc));
         self.blocks.push(i..i + 1);
+        self.weights.push(heavy);
         // Code that nothing in the region leads to must be reached somehow.
         let led_to = falls || targets.contains(&insn.pc);
         self.open.push(self.reachable.contains(&insn.pc) || !led_to);
@@ -103,13 +117,16 @@ impl Graph {
     pub(crate) fn pieces(&self, region: &Region) -> Vec<Range<usize>> {
         let mut pieces = Vec::new();
         let mut start = 0;
+        let mut sum = 0;
         let mut exits = HashSet::new();
         for block in 0..self.blocks.len() {
-            let long = self.blocks[block].end - self.blocks[start].start > MAX_INSNS;
+            sum += self.weights[block];
             let ways = self.ways_out(region, block);
-            if block > start && (self.heads[block] || long || self.clash(&exits, &ways)) {
+            let ends = self.heads[block] || sum > MAX_WEIGHT || self.clash(&exits, &ways);
+            if block > start && ends {
                 pieces.push(start..block);
                 start = block;
+                sum = self.weights[block];
                 exits.clear();
             }
             // The fall-through counts only at the piece's end.

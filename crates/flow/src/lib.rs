@@ -21,6 +21,48 @@
 //!   snapshotted around it.
 //!
 //! The crate depends on `ichnos-trace` for the step types alone.
+//!
+//! # Example
+//!
+//! `push` twice, in a set of two registers of which number 1 is the stack pointer:
+//! it is stored once, at the entry, and followed.
+//!
+//! ```
+//! use ichnos_base::{AccessFlags, GuestVa, InsnKind};
+//! use ichnos_flow::{Control, Effect, Insn, Level, Live, Reference, Region, Set, plan};
+//! use ichnos_trace::{RefKind, Register, Slot, Sum, Value};
+//!
+//! let sp = Register(1);
+//! let below = Sum { base: Some(sp), index: None, disp: -8 };
+//! let push = |pc| Insn {
+//!     pc: GuestVa(pc),
+//!     len: 1,
+//!     kind: InsnKind::OTHER,
+//!     control: Control::Next,
+//!     uses: Live { registers: Set::only(sp), flags: 0 },
+//!     kills: Live { registers: Set::only(sp), flags: 0 },
+//!     effects: vec![
+//!         Effect::Ref(Reference {
+//!             kind: RefKind::Store,
+//!             flags: AccessFlags::STACK,
+//!             size: 8,
+//!             address: below,
+//!         }),
+//!         Effect::Set(sp, Value::Sum(below)),
+//!     ],
+//! };
+//! let region = Region {
+//!     insns: vec![push(0x1000), push(0x1001)],
+//!     entries: vec![GuestVa(0x1000)],
+//!     takeable: Set(0b11),
+//!     ..Region::default()
+//! };
+//! let planned = plan(&region, &Level::Flow.into(), Slot(0))?;
+//! assert_eq!(planned.pieces.len(), 1);
+//! assert_eq!(planned.pieces[0].saves[0].stores[0].register, sp);
+//! assert_eq!(planned.pieces[0].words(), 1);
+//! # Ok::<(), ichnos_flow::Error>(())
+//! ```
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 

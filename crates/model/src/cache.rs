@@ -17,6 +17,7 @@ mod hierarchy;
 mod index;
 #[cfg(test)]
 mod laws;
+mod levels;
 mod lru_array;
 mod node;
 mod observe;

@@ -26,6 +26,7 @@
 //! There is no time: prefetches arrive at once, and a page walk costs a fixed
 //! number of cycles. There is no wrong path: only retired instructions are seen.
 //! Addresses are virtual ones, and private caches are not kept coherent.
+//! Non-temporal accesses are treated like any other.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 

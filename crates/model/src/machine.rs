@@ -27,7 +27,7 @@ impl Machine {
     /// All machines known here.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        vec![skylake(), ice_lake_server(), sapphire_rapids(), zen3(), cortex_a53(), u74(), r3000()]
+        vec![skylake(), ice_lake_server(), sapphire_rapids(), zen3(), cortex_a53(), u74()]
     }
 
     /// The machine of that name.
@@ -182,26 +182,6 @@ fn u74() -> Machine {
             tlb_split("tlb1", TlbConfig::new(40, 40), TlbConfig::new(40, 40)),
             tlb_unified("tlb2", TlbConfig::new(512, 1)),
         ]),
-    }
-}
-
-fn r3000() -> Machine {
-    let through =
-        CacheConfig { write: crate::WritePolicy::Through, ..CacheConfig::new(64 * KIB, 1, 16) };
-    Machine {
-        name: "decstation-5000",
-        description: "DECstation 5000/200 (MIPS R3000), 1990",
-        source: "Chen and Bershad, \"The Impact of Operating System Structure on Memory System \
-                 Performance\", SOSP 1993: direct-mapped 64 KiB caches, write-through data cache; \
-                 the R3000's 64-entry fully associative TLB with random replacement",
-        caches: caches(vec![split(CacheConfig::new(64 * KIB, 1, 16), through)]),
-        tlbs: tlbs(vec![tlb_unified(
-            "tlb",
-            TlbConfig {
-                replacement: crate::Replacement::Random { seed: 0 },
-                ..TlbConfig::new(64, 64)
-            },
-        )]),
     }
 }
 

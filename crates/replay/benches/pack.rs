@@ -1,28 +1,25 @@
 //! Size and speed of the trace file on real reference streams.
 //!
-//! Reads Valgrind lackey text (`valgrind --tool=lackey --trace-mem=yes --log-file=F
-//! PROG`), packs it, and replays it into a sink that does nothing:
+//! Takes the records of stored traces, packs them, and replays the result into a
+//! sink that does nothing:
 //!
 //! ```text
-//! cargo bench -p ichnos-replay --bench pack -- F...
+//! cargo bench -p ichnos-replay --bench pack -- FILE.ichnos...
 //! ```
 //!
-//! Prints bits per instruction and millions of instructions per second of processor time,
-//! the best of three. Strength: addresses of real programs. Weakness: lackey
-//! names no branches and no code, so blocks are runs between jumps. Without
-//! files it makes up a small loop, which shows that it works and nothing more.
+//! `cargo xtask bench speed` makes the traces first. Prints bits per instruction
+//! and millions of instructions per second of processor time, on one core, the
+//! best of three. Strength: addresses of real programs. Weakness: only the first
+//! thread's order is kept, and events are left out. Without files it makes up a
+//! small loop, which shows that it works and nothing more.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![allow(clippy::print_stdout, reason = "printing is what a benchmark does")]
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::path::Path;
 
 use ichnos_base::{Batch, GuestVa, InsnKind, Null, Record, Sink, Source, ThreadId};
 use ichnos_replay::Replay;
 use ichnos_trace::{Options, Reader, Writer};
-
-/// How many instructions of each file are read.
-const INSNS: usize = 50_000_000;
 
 const RUNS: usize = 3;
 
@@ -36,8 +33,8 @@ fn main() {
         measure("made-up loop", &made_up());
     }
     for file in files {
-        match lackey(&file) {
-            Ok(records) => measure(&file, &records),
+        match stored(&file) {
+            Ok(records) => measure(file.rsplit('/').next().unwrap_or(&file), &records),
             Err(error) => println!("{file}: {error}"),
         }
     }
@@ -92,31 +89,19 @@ fn processor_time() -> f64 {
     ns.unwrap_or(0.0) / 1e9
 }
 
-fn lackey(path: &str) -> std::io::Result<Vec<Record>> {
-    let mut records = Vec::new();
-    let mut insns = 0;
-    for line in BufReader::with_capacity(1 << 20, File::open(path)?).lines() {
-        let Some((kind, addr, size)) = parse(&line?) else { continue };
-        insns += usize::from(kind == 'I');
-        if insns > INSNS {
-            break;
-        }
-        match kind {
-            'I' => records.push(Record::insn(addr, size as u8, InsnKind::OTHER)),
-            'L' => records.push(Record::load(addr, size)),
-            'S' => records.push(Record::store(addr, size)),
-            _ => records.extend([Record::load(addr, size), Record::store(addr, size)]),
+/// All records of a stored trace.
+fn stored(path: &str) -> Result<Vec<Record>, Box<dyn std::error::Error>> {
+    struct Keep(Vec<Record>);
+    impl Sink for Keep {
+        type Error = std::convert::Infallible;
+        fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Self::Error> {
+            self.0.extend_from_slice(batch.records);
+            Ok(true)
         }
     }
-    Ok(records)
-}
-
-/// `I  04000ab0,3`, ` L 1ffeffe7c8,8`, ` S ...`, ` M ...`.
-fn parse(line: &str) -> Option<(char, GuestVa, u32)> {
-    let text = line.trim_start();
-    let kind = text.chars().next().filter(|k| "ILSM".contains(*k))?;
-    let (addr, size) = text.get(1..)?.trim_start().split_once(',')?;
-    Some((kind, GuestVa(u64::from_str_radix(addr, 16).ok()?), size.trim().parse().ok()?))
+    let mut keep = Keep(Vec::new());
+    Replay::new(&Reader::open(Path::new(path))?).drive(&mut keep)?;
+    Ok(keep.0)
 }
 
 /// A loop over two arrays, with a branch now and then.

@@ -3,11 +3,12 @@
 
 use std::fmt::Write as _;
 
-use ichnos_analyze::inventory::{KINDS, Stock, Thread};
-use ichnos_base::{EndStatus, InsnKind, ThreadId};
+use ichnos_analyze::inventory::{Image, KINDS, Stock, Thread};
+use ichnos_base::{EndStatus, GuestVa, InsnKind, ThreadId};
 use serde_json::{Map, Value, json};
 
 use crate::number;
+use crate::syscall_names::syscall_name;
 use crate::table::{Cell, Table};
 
 /// A trace's stock as JSON. It has at least `instructions`, `loads`, `stores`,
@@ -204,12 +205,12 @@ fn images(stock: &Stock) -> Table {
         ("build_id", "build-id"),
         ("path", "path"),
     ]);
-    for image in &stock.images {
+    for (start, end, image) in whole_images(stock) {
         let id: String = image.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
         table.row([
             u64::from(image.process.0).into(),
-            Cell::Address(image.start),
-            Cell::Bytes(image.len),
+            Cell::Address(start),
+            Cell::Bytes(end.since(start)),
             (!id.is_empty()).then_some(id).into(),
             image.path.as_str().into(),
         ]);
@@ -217,12 +218,34 @@ fn images(stock: &Stock) -> Table {
     table
 }
 
+/// Images as wholes, first come first: the parts of a file that were mapped, and
+/// mapped anew with other rights, from the lowest address to the highest.
+fn whole_images(stock: &Stock) -> Vec<(GuestVa, GuestVa, &Image)> {
+    let mut whole: Vec<(GuestVa, GuestVa, &Image)> = Vec::new();
+    for part in &stock.images {
+        let end = part.start.offset(part.len);
+        let same = |image: &Image| {
+            (image.process, &image.path, &image.build_id)
+                == (part.process, &part.path, &part.build_id)
+        };
+        match whole.iter_mut().find(|(_, _, image)| same(image)) {
+            Some((first, last, _)) => {
+                *first = (*first).min(part.start);
+                *last = (*last).max(end);
+            }
+            None => whole.push((part.start, end, part)),
+        }
+    }
+    whole
+}
+
 fn syscalls(stock: &Stock) -> Table {
-    let mut table = Table::new(&[("number", "number"), ("calls", "calls")]);
+    let mut table = Table::new(&[("number", "number"), ("name", "name"), ("calls", "calls")]);
     let mut calls: Vec<_> = stock.syscalls.iter().collect();
     calls.sort_by_key(|(number, calls)| (std::cmp::Reverse(**calls), **number));
     for (number, calls) in calls {
-        table.row([Cell::Number(*number as f64, 0), (*calls).into()]);
+        let name = syscall_name(stock.provenance.isa, *number);
+        table.row([Cell::Number(*number as f64, 0), name.into(), (*calls).into()]);
     }
     table
 }

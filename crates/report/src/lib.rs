@@ -28,6 +28,7 @@ mod ordinals;
 mod profile_text;
 mod sweep;
 mod symbols;
+mod syscall_names;
 mod table;
 mod tlb;
 

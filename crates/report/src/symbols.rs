@@ -13,6 +13,12 @@ pub trait Symbolize {
     /// A name for the instruction at `pc`, such as `main+0x4 (main.c:12)`.
     fn name(&mut self, process: ProcessId, pc: GuestVa) -> Option<String>;
 
+    /// The process of a thread whose start lies before what is dumped.
+    fn process_of(&self, thread: ThreadId) -> Option<ProcessId> {
+        let _ = thread;
+        None
+    }
+
     /// Takes every event of the trace, to follow what is mapped where.
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) {
         let _ = (thread, event);
@@ -60,7 +66,8 @@ impl<Y: Symbolize> Names<Y> {
         if !Y::ACTIVE {
             return None;
         }
-        let process = self.homes.get(&thread).copied().unwrap_or_default();
+        let told = self.homes.get(&thread).copied();
+        let process = told.or_else(|| self.symbols.process_of(thread)).unwrap_or_default();
         if self.known.len() >= MOST_KNOWN {
             self.known.clear();
         }

@@ -54,7 +54,7 @@ pub fn print() -> Result<()> {
 pub fn speed() -> Result<()> {
     let traces = traces()?;
     let mut cargo = run::cargo_command();
-    cargo.args(["bench", "-q", "-p", "ichnos-replay", "--bench", "file", "--"]).args(traces);
+    cargo.args(["bench", "-q", "-p", "ichnos-replay", "--bench", "pack", "--"]).args(traces);
     run::check(&mut cargo)
 }
 
@@ -81,10 +81,11 @@ fn traces() -> Result<Vec<PathBuf>> {
 }
 
 fn record(folder: &Path, words: &str, path: &Path) -> Result<()> {
-    // Once the range is full, convert hangs up and valgrind dies of the pipe.
+    // Once the range of the only thread is full, convert hangs up and valgrind dies
+    // of the pipe.
     let line = format!(
         "valgrind --tool=lackey --trace-mem=yes --log-fd=9 {words} 9>&1 >/dev/null 2>/dev/null | \
-         '{}' convert - --from lackey --range ..{INSNS} -o '{}.part'",
+         '{}' convert - --from lackey --thread 0 --range ..{INSNS} --to ichnos -o '{}.part'",
         ichnos().get_program().to_string_lossy(),
         path.display()
     );
@@ -97,7 +98,7 @@ fn inputs(folder: &Path) -> Result<()> {
     let mut text = String::new();
     let mut state = 1_u64;
     let words = ["trace", "the", "footprint", "of", "every", "program", "cache", "a", "branch"];
-    while text.len() < 300_000 {
+    while text.len() < 3_000_000 {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let word = words[(state >> 33) as usize % words.len()];

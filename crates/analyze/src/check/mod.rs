@@ -143,10 +143,14 @@ impl fmt::Display for Verdict {
             writeln!(f, "{violation}")?;
         }
         let insns: u64 = self.totals.values().map(|t| t.insns).sum();
-        let threads = self.totals.len();
+        let threads = match self.totals.len() {
+            1 => "1 thread".to_owned(),
+            n => format!("{n} threads"),
+        };
         match self.total() {
-            0 => write!(f, "clean: {insns} instructions of {threads} threads keep all rules"),
-            n => write!(f, "{n} violations in {insns} instructions of {threads} threads"),
+            0 => write!(f, "clean: {insns} instructions of {threads} keep all rules"),
+            1 => write!(f, "1 violation in {insns} instructions of {threads}"),
+            n => write!(f, "{n} violations in {insns} instructions of {threads}"),
         }
     }
 }

@@ -71,11 +71,13 @@ pub fn run(args: Args) -> Result<Ending> {
     match (args.format, args.symbols) {
         (Shape::Text, false) => print(&mut input, &part, DumpText::new(out))?,
         (Shape::Text, true) => {
-            print(&mut input, &part, DumpText::with_symbols(out, Names::new()))?;
+            let names = names(&mut input, &part)?;
+            print(&mut input, &part, DumpText::with_symbols(out, names))?;
         }
         (Shape::Jsonl, false) => print(&mut input, &part, DumpJson::new(out))?,
         (Shape::Jsonl, true) => {
-            print(&mut input, &part, DumpJson::with_symbols(out, Names::new()))?;
+            let names = names(&mut input, &part)?;
+            print(&mut input, &part, DumpJson::with_symbols(out, names))?;
         }
         (Shape::Lackey, _) => print(&mut input, &part, DumpLackey::new(out))?,
         (Shape::Din, _) => {
@@ -86,6 +88,13 @@ pub fn run(args: Args) -> Result<Ending> {
         }
     }
     Ok(Ending::Good)
+}
+
+/// Names that know what is mapped where the part begins.
+fn names(input: &mut Input, part: &Part) -> Result<Names> {
+    let mut names = Erase(Names::new());
+    input.drive_before(part, &mut names)?;
+    Ok(names.0)
 }
 
 fn print<S>(input: &mut Input, part: &Part, sink: S) -> Result<()>

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use ichnos_base::Null;
 use ichnos_collect_step::Values;
+use ichnos_report::number::thousands;
 
 use crate::erase::Erase;
 use crate::exit::Ending;
@@ -72,9 +73,10 @@ fn report(file: &TraceFile, cut_short: Option<&str>) {
     let bits = bytes as f64 * 8.0 / totals.insns.max(1) as f64;
     let note = cut_short.map_or(String::new(), |why| format!(" ({why})"));
     eprintln!(
-        "ichnos: {}: {} instructions, {} references, {bytes} bytes ({bits:.2} bits an instruction){note}",
+        "ichnos: {}: {} instructions, {} references, {} bytes ({bits:.2} bits an instruction){note}",
         file.path().display(),
-        totals.insns,
-        totals.references(),
+        thousands(totals.insns),
+        thousands(totals.references()),
+        thousands(bytes),
     );
 }

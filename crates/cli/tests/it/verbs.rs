@@ -98,6 +98,8 @@ fn dump_names_functions_and_lines() {
     assert!(line.contains("_start+0x0"), "{line}");
     let whole = good(ichnos(folder, &["dump", "--symbols", "sort.ichnos"])).stdout;
     assert!(whole.contains("(bare_sort.c:"), "source lines are named");
+    let later = good(ichnos(folder, &["dump", "--symbols", "--range", "500..501", "sort.ichnos"]));
+    assert!(later.stdout.contains("+0x"), "what was mapped before is known: {}", later.stdout);
 }
 
 #[test]

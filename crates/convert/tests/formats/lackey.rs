@@ -109,6 +109,9 @@ fn valgrinds_own_lines_are_skipped_and_others_named() {
 
 #[test]
 fn valgrinds_text_is_reproduced() {
+    if !ichnos_testkit::tool::have("convert::valgrinds_text_is_reproduced", &["valgrind"]) {
+        return;
+    }
     let log = scratch("lackey.log");
     let status = Command::new("valgrind")
         .args(["--tool=lackey", "--trace-mem=yes"])

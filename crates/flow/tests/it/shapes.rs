@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::GuestVa;
-use ichnos_flow::{Level, Live, Plan, Region, Set, plan};
+use ichnos_flow::{Level, Live, Piece, Plan, Region, Set, plan};
 use ichnos_isa_x86::Inst;
-use ichnos_trace::{Register, Slot, Width};
+use ichnos_trace::{MAX_STEPS, Register, Slot, Width};
 
 use crate::lift::{FRAME, TAKEABLE, lift};
 
@@ -159,6 +159,23 @@ fn nothing_is_planned_as_nothing() {
     for level in Level::ALL {
         let planned = plan(&Region::default(), &level.into(), Slot(7)).expect("it can be planned");
         assert_eq!((planned.pieces.len(), planned.next_slot), (0, Slot(7)));
+    }
+}
+
+/// Unrolled code is cut where the format wants it, and stays known across the cut.
+#[test]
+fn long_code_is_cut() {
+    let code = [0x48, 0x01, 0x47, 0x08].repeat(3000); // add %rax,8(%rdi)
+    let region = region(&code, Set::EMPTY);
+    for level in Level::ALL {
+        let planned = plan(&region, &level.into(), Slot(0)).expect("it can be planned");
+        assert!(planned.pieces.iter().all(|piece| piece.steps.len() <= MAX_STEPS));
+        let words: usize = planned.pieces.iter().map(Piece::words).sum();
+        match level {
+            Level::None => assert_eq!(words, 3000),
+            Level::Flow => assert_eq!(words, 1),
+            _ => assert!(words <= 10, "{}: {words}", level.name()),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::GuestVa;
-use ichnos_isa_x86::{Error, Inst, MAX_LEN, Regs, Role, Syntax, accesses};
+use ichnos_isa_x86::{Error, Inst, MAX_LEN, Reg, RegSet, Regs, Role, Syntax, Value, accesses};
 use proptest::prelude::*;
 
 use crate::forms;
@@ -27,12 +27,35 @@ fn coherent(inst: &Inst, regs: &impl Regs) {
         let known = operand.loads() || operand.stores();
         assert!(!known || missing.is_empty(), "{} lacks {missing}", inst.text(Syntax::Intel));
     }
+    // What is said to follow, follows from inputs, and is a result.
+    let mut assigned = RegSet::EMPTY;
+    for (reg, value) in inst.moves().iter() {
+        let unread = sources(value).without(assigned).without(effects.inputs);
+        assert!(unread.is_empty(), "{} follows from {unread}", inst.text(Syntax::Intel));
+        assigned.insert(Reg::gpr(reg));
+        assert!(effects.written.has(Reg::gpr(reg)));
+    }
     let mut records = Vec::new();
     match accesses(inst, regs, &mut records) {
         Ok(()) | Err(Error::Missing { .. } | Error::Unsupported { .. }) => {}
         Err(error) => panic!("{error}"),
     }
     assert!(!inst.text(Syntax::Att).is_empty());
+}
+
+fn sources(value: Value) -> RegSet {
+    match value {
+        Value::Sum { base, index, .. } => {
+            base.into_iter().chain(index.map(|(reg, _)| reg)).map(Reg::gpr).collect()
+        }
+        Value::Difference(a, b) => RegSet::gprs(&[a, b]),
+        Value::And(reg, _)
+        | Value::ShiftLeft(reg, _)
+        | Value::ShiftRight(reg, _)
+        | Value::ShiftRightSigned(reg, _)
+        | Value::Low32(reg)
+        | Value::Low32Signed(reg) => RegSet::gprs(&[reg]),
+    }
 }
 
 proptest! {

@@ -112,7 +112,7 @@ impl DirectionConfig {
             }
             Self::Tage(tage) => {
                 range("tage.tables", u64::from(tage.tables), 1, 20)?;
-                range("tage.log_entries", u64::from(tage.log_entries), 1, 24)?;
+                range("tage.log_entries", u64::from(tage.log_entries), 1, 20)?;
                 log("tage.log_bimodal", tage.log_bimodal)?;
                 range("tage.tag_bits", u64::from(tage.tag_bits), 2, 30)?;
                 range("tage.shortest", u64::from(tage.shortest), 1, 1000)?;

@@ -97,6 +97,8 @@ impl CacheConfig {
                 why: "ways times line",
             });
         }
+        // Tags take eight bytes a line: two gibibytes for the largest cache.
+        range(&field("lines"), self.lines(), 1, 1 << 28)?;
         self.replacement.check(name, self.ways)?;
         if self.placement != Placement::Modulo {
             power_of_two(&field("sets"), self.sets())?;

@@ -26,6 +26,7 @@ use super::config::{Allocate, Inclusion, WritePolicy};
 use super::entry::{PREFETCHED, Resident};
 use super::node::{Met, Node, Part};
 use super::stats::MemoryStats;
+use crate::Kind;
 use crate::prefetch::{Fill, Outcome, Seen, Wanted};
 
 /// The node number that means memory.
@@ -93,6 +94,17 @@ impl Graph {
             self.memory.reads[request.part.kind] += 1;
         }
         Served { level: self.levels, dirty: 0 }
+    }
+
+    /// A reference that no cache is there for; gives memory's level.
+    #[inline]
+    pub(crate) fn uncached(&mut self, kind: Kind) -> u32 {
+        if matches!(kind, Kind::Store) {
+            self.memory.writes += 1;
+        } else {
+            self.memory.reads[kind] += 1;
+        }
+        self.levels
     }
 
     fn hit(&mut self, id: usize, line: u64, request: Request, dirty: u64) -> Served {

@@ -73,6 +73,9 @@ struct Ports {
 struct Label {
     name: String,
     level: u32,
+    /// The place among the caches of the level, and of a victim cache behind its
+    /// cache.
+    order: (usize, u8),
     core: Option<u32>,
 }
 
@@ -155,7 +158,8 @@ impl<O: Observe> Hierarchy<O> {
         let caches = named(level);
         let mut add = |which: usize, next: usize| {
             let (name, cache) = &caches[which];
-            self.add(cache, Label { name: name.clone(), level: at, core }, next)
+            let order = (which, 0);
+            self.add(cache, Label { name: name.clone(), level: at, order, core }, next)
         };
         match level.caches {
             Caches::Unified(_) => {
@@ -183,7 +187,8 @@ impl<O: Observe> Hierarchy<O> {
             };
             let name = format!("{}-victim", label.name);
             self.graph.nodes.push(Node::new(&victim, label.level, next));
-            self.labels.push(Label { name, ..label.clone() });
+            let order = (label.order.0, 1);
+            self.labels.push(Label { name, order, ..label.clone() });
             next = self.graph.nodes.len() - 1;
         }
         self.graph.nodes.push(Node::new(cache, label.level, next));
@@ -218,10 +223,11 @@ impl<O: Observe> Hierarchy<O> {
     /// The counts so far.
     #[must_use]
     pub fn report(&self) -> HierarchyReport {
-        let mut caches: Vec<InstanceReport> = self
-            .labels
-            .iter()
-            .zip(&self.graph.nodes)
+        let mut labelled: Vec<(&Label, &Node)> =
+            self.labels.iter().zip(&self.graph.nodes).collect();
+        labelled.sort_by_key(|(label, _)| (label.level, label.order, label.core));
+        let caches = labelled
+            .into_iter()
             .map(|(label, node)| InstanceReport {
                 name: label.name.clone(),
                 level: label.level,
@@ -229,9 +235,6 @@ impl<O: Observe> Hierarchy<O> {
                 stats: node.stats,
             })
             .collect();
-        caches.sort_by(|a, b| (a.level, &a.name, a.core).cmp(&(b.level, &b.name, b.core)));
-        // Code before data, as hierarchies are written.
-        caches.sort_by_key(|cache| (cache.level, !cache.name.ends_with('i')));
         HierarchyReport { instructions: self.instructions, caches, memory: self.graph.memory }
     }
 
@@ -309,6 +312,9 @@ impl<O: Observe> Hierarchy<O> {
             if node.quick_hit(line, kind) {
                 return self.tell(thread, kind, addr, level);
             }
+        } else if entry == MEMORY {
+            let level = self.graph.uncached(kind);
+            return self.tell(thread, kind, addr, level);
         }
         self.enter(thread, kind, addr, size);
     }

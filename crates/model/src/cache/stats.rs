@@ -89,7 +89,8 @@ impl AddAssign<&Self> for CacheStats {
 /// What reached memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryStats {
-    /// Lines read, by the kind of reference that caused it.
+    /// Lines read, by the kind of reference that caused it. A reference for which
+    /// there is no cache at all counts as one.
     pub reads: ByKind,
     /// Stores that no cache kept.
     pub writes: u64,
@@ -118,7 +119,7 @@ pub struct InstanceReport {
 pub struct HierarchyReport {
     /// Instructions seen.
     pub instructions: u64,
-    /// Each cache, nearest first, core by core.
+    /// Each cache, nearest first, those of one name core by core.
     pub caches: Vec<InstanceReport>,
     /// What reached memory.
     pub memory: MemoryStats,

@@ -25,7 +25,7 @@ struct Geometry {
 }
 
 const GEOMETRIES: [Geometry; 3] = [
-    Geometry { i1: "32768,8,64", d1: "32768,8,64", ll: "1048576,16,64" },
+    Geometry { i1: "32768,8,64", d1: "49152,12,64", ll: "2097152,16,64" },
     Geometry { i1: "1024,2,32", d1: "512,1,32", ll: "4096,4,32" },
     Geometry { i1: "4096,4,64", d1: "2048,2,64", ll: "65536,8,128" },
 ];
@@ -161,11 +161,7 @@ int main(void) {
 "#;
 
 fn available(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
-    if !found {
-        eprintln!("skipped: {program} is not installed, so there is nothing to compare with");
-    }
-    found
+    ichnos_testkit::tool::have("model::cachegrind", &[program])
 }
 
 fn scratch(name: &str) -> PathBuf {

@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 use ichnos_analyze::profile::{Gathered, Place, PlainCounts, Profile, Space};
 use ichnos_base::*;
 use ichnos_report::{DumpLackey, Positions, Subject, write_cachegrind, write_callgrind};
+use ichnos_testkit::tool;
 
 const PROGRAM: &str = r#"
 int table[64], turns;
@@ -193,6 +194,9 @@ fn annotate(tool: &str, more: &[&str], file: &Path) -> BTreeMap<String, Vec<u64>
 
 #[test]
 fn lackey_lines_come_back() {
+    if !tool::have("report::lackey_lines_come_back", &["valgrind", "objdump", "nm", "gcc"]) {
+        return;
+    }
     let traced = traced();
     let mut dump = DumpLackey::new(Vec::new());
     for part in traced.records.chunks(101) {
@@ -210,6 +214,12 @@ fn lackey_lines_come_back() {
 
 #[test]
 fn cg_annotate_prints_the_same_totals() {
+    if !tool::have(
+        "report::cg_annotate_prints_the_same_totals",
+        &["valgrind", "objdump", "nm", "gcc"],
+    ) {
+        return;
+    }
     let traced = traced();
     let all = gathered(traced);
     let file = traced.folder.join("cachegrind.out");
@@ -240,6 +250,12 @@ fn cg_annotate_prints_the_same_totals() {
 
 #[test]
 fn callgrind_annotate_prints_the_same_totals_and_inclusive_costs() {
+    if !tool::have(
+        "report::callgrind_annotate_prints_the_same_totals_and_inclusive_costs",
+        &["valgrind", "objdump", "nm", "gcc"],
+    ) {
+        return;
+    }
     let traced = traced();
     let all = gathered(traced);
     let theirs = traced.folder.join("callgrind.theirs");

@@ -1,0 +1,43 @@
+//! What the host tells the engine it has injected: laid out on the engine's first
+//! stack, pointed to by its second argument.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+/// The first argument of an engine, by which it knows itself.
+pub const NAME: &[u8] = b"\x7fichnos engine\0";
+
+/// How many stretches of address space the host may hold reserved.
+pub const RESERVED: usize = 64;
+
+/// The message itself.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Boot {
+    /// Size of this structure, to notice a host and an engine of different builds.
+    pub size: u64,
+    /// General registers in the engine's order (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi,
+    /// r8 to r15).
+    pub regs: [u64; 16],
+    /// Where the program would go on.
+    pub rip: u64,
+    /// Its flags.
+    pub rflags: u64,
+    /// How many of `reserved` count.
+    pub reserved_len: u64,
+    /// Stretches (start, length) that the host blocked while the engine's libraries were
+    /// mapped.
+    pub reserved: [[u64; 2]; RESERVED],
+    /// The trace's number of the process and of its first thread.
+    pub ids: [u32; 2],
+    /// Not zero if what runs is to be recorded.
+    pub traced: u64,
+    /// Diagnostics: bit 0 says to tell statistics at exit.
+    pub debug: u64,
+}
+
+impl Boot {
+    /// The bytes as they go into the other process.
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: a `repr(C)` structure of `u64`s only has no padding.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
+    }
+}

@@ -1,0 +1,453 @@
+//! The code cache: all fragments of a process, found by address, linked and unlinked.
+//!
+//! Invariants: `by_pc` names live fragments only; an exit that is linked is in its target's
+//! `incoming`; the fragments of a region are in the order of their addresses in `order`.
+//! Everything here is used under the engine's lock.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use ichnos_base::{CacheAddr, HostAddr};
+use ichnos_codemem::{Copied, Region, Where};
+
+use super::ctx::exit;
+use super::emit::{Emit, LEAVE_LEN};
+use super::fragment::{Exit, Fragment, Pad, PadKind};
+use super::hash::Fast;
+use super::index::Index;
+use super::mangle::reach;
+use super::pages::Pages;
+use super::places::{self, Gap};
+use super::translate::{Draft, Failure, OpenExit, Surroundings, translate};
+use super::{sys, tap, trace};
+use crate::window;
+use crate::words::RoadmapHead;
+
+const PAGE_SHIFT: u32 = 12;
+/// Room of an exit stub, so that constants among them stay aligned.
+const STUB: usize = LEAVE_LEN.next_multiple_of(8);
+/// The largest fragment.
+const MOST_CODE: usize = 16 << 10;
+
+/// The cache.
+pub struct Cache {
+    regions: Vec<Region>,
+    order: Vec<Vec<u32>>,
+    fragments: Vec<Fragment>,
+    exits: Vec<Exit>,
+    by_pc: HashMap<u64, u32, Fast>,
+    by_page: HashMap<u64, Vec<u32>, Fast>,
+    /// Targets of jumps and calls.
+    pub jumps: Index,
+    /// Targets of returns.
+    pub rets: Index,
+    /// Where the program's code is.
+    pub pages: Pages,
+    /// Whether what runs is recorded.
+    traced: bool,
+    /// Fragments taken out, for their threads' tables.
+    pub removed: Vec<Pad>,
+}
+
+struct Around<'a> {
+    pages: &'a mut Pages,
+    by_pc: &'a HashMap<u64, u32, Fast>,
+    region: &'a mut Region,
+    traced: bool,
+}
+
+impl Surroundings for Around<'_> {
+    fn code(&mut self, pc: u64, most: usize) -> &'static [u8] {
+        self.pages.code(pc, most)
+    }
+
+    fn has_fragment(&self, pc: u64) -> bool {
+        self.by_pc.contains_key(&pc)
+    }
+
+    fn traced(&self) -> bool {
+        self.traced
+    }
+
+    fn identifiers(&mut self, count: usize) -> u32 {
+        tap::header().blocks.fetch_add(count as u32, Ordering::Relaxed)
+    }
+
+    fn constant(&mut self, value: u64) -> Option<u64> {
+        let at = self.region.alloc_cold(8).ok()?;
+        self.region.write(at, &value.to_le_bytes()).ok()?;
+        Some(at.0)
+    }
+}
+
+impl Cache {
+    /// An empty cache with regions in these gaps.
+    pub fn new(gaps: &[Gap], traced: bool) -> Self {
+        let mut cache = Self {
+            regions: Vec::new(),
+            order: Vec::new(),
+            fragments: Vec::new(),
+            exits: Vec::new(),
+            by_pc: HashMap::default(),
+            by_page: HashMap::default(),
+            jumps: Index::new(),
+            rets: Index::new(),
+            pages: Pages::new(),
+            traced,
+            removed: Vec::new(),
+        };
+        let mut view = window::VIEWS;
+        for gap in gaps {
+            let (run, write) = (Where::At(HostAddr(gap.start)), Where::At(HostAddr(view)));
+            if let Ok(region) = Region::new(gap.len as usize, run, write) {
+                places::add(gap.start, gap.len);
+                cache.regions.push(region);
+                cache.order.push(Vec::new());
+                view += gap.len.next_multiple_of(1 << 30);
+            }
+        }
+        if cache.regions.is_empty() {
+            sys::die("no memory for translated code");
+        }
+        cache
+    }
+
+    /// How many fragments were made, and how many bytes of code.
+    pub fn size(&self) -> (usize, usize) {
+        let bytes = self.regions.iter().map(|r| r.len() - r.left()).sum();
+        (self.fragments.len(), bytes)
+    }
+
+    /// A fragment.
+    pub fn fragment(&self, id: u32) -> &Fragment {
+        &self.fragments[id as usize]
+    }
+
+    /// An exit by the number that the cache was left with.
+    pub fn exit(&self, number: u64) -> Option<Exit> {
+        self.exits.get(number.checked_sub(exit::FIRST)? as usize).copied()
+    }
+
+    /// The fragment that begins at an address of the program, made if need be.
+    pub fn find(&mut self, pc: u64, pad: Option<PadKind>) -> Result<u32, Failure> {
+        if let Some(&id) = self.by_pc.get(&pc) {
+            return Ok(id);
+        }
+        let region = self.region_for(pc);
+        if self.regions[region].left() < 2 * MOST_CODE {
+            sys::die("the code cache is full");
+        }
+        let base = self.regions[region].next().0.next_multiple_of(16);
+        let (pages, by_pc, traced) = (&mut self.pages, &self.by_pc, self.traced);
+        let mut around = Around { pages, by_pc, region: &mut self.regions[region], traced };
+        let draft = translate(&mut around, pc, base, pad)?;
+        if let Some(told) = &draft.told {
+            let head = RoadmapHead {
+                first: told.first,
+                blocks: told.blocks as u32,
+                pc,
+                process: super::state::get().ids[0],
+                code_len: told.code.len() as u32,
+            };
+            trace::describe(head, &told.code);
+        }
+        Ok(self.place(draft, pc, region))
+    }
+
+    /// The landing pad for jumps to a fragment, made if need be.
+    pub fn jump_pad(&mut self, id: u32) -> u64 {
+        let pc = self.fragment(id).pc;
+        if let Some(pad) = self.jumps.get(pc) {
+            return pad;
+        }
+        let known = self.fragment(id).pads.iter().find(|p| p.kind == PadKind::Jump);
+        let at = match known {
+            Some(pad) => pad.at,
+            None => self.separate_pad(id, PadKind::Jump),
+        };
+        self.jumps.insert(pc, at);
+        at
+    }
+
+    /// A landing pad for returns to a fragment that no translated call goes back to.
+    pub fn ret_pad(&mut self, id: u32) -> u64 {
+        let at = self.separate_pad(id, PadKind::Ret);
+        self.rets.insert(self.fragment(id).pc, at);
+        at
+    }
+
+    fn separate_pad(&mut self, id: u32, kind: PadKind) -> u64 {
+        let (pc, region, start) = {
+            let f = self.fragment(id);
+            (f.pc, f.region, f.start)
+        };
+        let region = &mut self.regions[region];
+        let at = region.next().0;
+        let mut emit = Emit::new(at);
+        match kind {
+            PadKind::Jump => emit.verify(pc, super::ctx::at::MISS_JUMP),
+            PadKind::Ret => emit.verify_return(pc),
+        }
+        let fix = emit.jump();
+        let next = at + emit.offset() as u64;
+        emit.fix32(fix, start.wrapping_sub(next) as u32);
+        let done = region.alloc(emit.offset()).and_then(|at| region.write(at, emit.bytes()));
+        if done.is_err() {
+            sys::die("the code cache is full");
+        }
+        self.fragments[id as usize].pads.push(Pad { kind, tag: pc, at });
+        at
+    }
+
+    /// Leads an exit straight to a fragment.
+    pub fn link(&mut self, number: u64, to: u32) {
+        let Some(index) = number.checked_sub(exit::FIRST) else { return };
+        let Some(exit) = self.exits.get(index as usize).copied() else { return };
+        let from_live = self.fragments[exit.from as usize].live;
+        if exit.patch == 0 || exit.linked.is_some() || !from_live {
+            return;
+        }
+        let start = self.fragments[to as usize].start;
+        let landing = match reach(exit.patch + 4, start) {
+            Some(_) => start,
+            None => self.far_jump(exit, start),
+        };
+        self.patch(exit, landing);
+        self.exits[index as usize].linked = Some(to);
+        self.fragments[to as usize].incoming.push(index as u32);
+    }
+
+    /// An indirect jump with the address beside it, for a fragment in another region.
+    fn far_jump(&mut self, exit: Exit, start: u64) -> u64 {
+        let mut code = vec![0xff, 0x25, 2, 0, 0, 0, 0xcc, 0xcc];
+        code.extend(start.to_le_bytes());
+        let region = self.fragments[exit.from as usize].region;
+        let region = &mut self.regions[region];
+        let placed = region.alloc_cold(code.len());
+        match placed.and_then(|at| region.write(at, &code).map(|()| at)) {
+            Ok(at) => at.0,
+            Err(_) => sys::die("the code cache is full"),
+        }
+    }
+
+    fn patch(&mut self, exit: Exit, landing: u64) {
+        let region = &self.regions[self.fragments[exit.from as usize].region];
+        let distance = landing.wrapping_sub(exit.patch + 4) as u32;
+        if region.patch_u32(CacheAddr(exit.patch), distance).is_err() {
+            sys::die("an exit lies outside its region");
+        }
+    }
+
+    /// The fragment whose code holds an address of the cache.
+    pub fn holding(&self, addr: u64) -> Option<&Fragment> {
+        let region = self.regions.iter().position(|r| r.contains(CacheAddr(addr)))?;
+        let order = &self.order[region];
+        let i = order.partition_point(|&id| self.fragments[id as usize].base <= addr);
+        let id = *order.get(i.checked_sub(1)?)?;
+        Some(&self.fragments[id as usize]).filter(|f| addr < f.end)
+    }
+
+    /// Takes out all fragments that translate code in a range; whether there were any.
+    pub fn invalidate(&mut self, start: u64, len: u64) -> bool {
+        let end = start.saturating_add(len);
+        let (first, last) = (start >> PAGE_SHIFT, end.saturating_sub(1) >> PAGE_SHIFT);
+        let mut gone = Vec::new();
+        if last - first < self.by_page.len() as u64 {
+            (first..=last).for_each(|p| gone.extend(self.by_page.remove(&p).unwrap_or_default()));
+        } else {
+            let pages: Vec<u64> =
+                self.by_page.keys().copied().filter(|p| (first..=last).contains(p)).collect();
+            pages.iter().for_each(|p| gone.extend(self.by_page.remove(p).unwrap_or_default()));
+        }
+        gone.iter().for_each(|&id| self.remove(id));
+        !gone.is_empty()
+    }
+
+    fn remove(&mut self, id: u32) {
+        let fragment = &mut self.fragments[id as usize];
+        if !fragment.live {
+            return;
+        }
+        fragment.live = false;
+        let incoming = std::mem::take(&mut fragment.incoming);
+        let pads = std::mem::take(&mut fragment.pads);
+        let (pc, exits) = (fragment.pc, fragment.exits.clone());
+        if self.by_pc.get(&pc) == Some(&id) {
+            self.by_pc.remove(&pc);
+        }
+        for index in incoming {
+            let exit = self.exits[index as usize];
+            if exit.linked == Some(id) {
+                self.patch(exit, exit.stub);
+                self.exits[index as usize].linked = None;
+            }
+        }
+        for index in exits {
+            if let Some(to) = self.exits[index as usize].linked {
+                self.fragments[to as usize].incoming.retain(|&i| i != index);
+            }
+        }
+        for pad in pads {
+            let index = match pad.kind {
+                PadKind::Jump => &mut self.jumps,
+                PadKind::Ret => &mut self.rets,
+            };
+            if index.get(pad.tag) == Some(pad.at) {
+                index.remove(pad.tag);
+            }
+            self.removed.push(pad);
+        }
+    }
+
+    /// Copies of all regions, made before a fork for the child.
+    pub fn copies(&self) -> Option<Vec<Copied>> {
+        self.regions.iter().map(|r| r.copy().ok()).collect()
+    }
+
+    /// Gives the cache memory of its own in the child of a fork.
+    pub fn replace(&mut self, copies: &[Copied]) {
+        for (region, copy) in self.regions.iter_mut().zip(copies) {
+            if region.replace(copy).is_err() {
+                sys::die("no memory for the code cache of a new process");
+            }
+        }
+    }
+
+    fn region_for(&self, pc: u64) -> usize {
+        let near = |r: &Region| {
+            let (low, high) = (r.start().0, r.start().0 + r.len() as u64);
+            pc.abs_diff(low) < 0x7800_0000 && pc.abs_diff(high) < 0x7800_0000
+        };
+        self.regions.iter().position(near).unwrap_or(self.regions.len() - 1)
+    }
+
+    fn place(&mut self, mut draft: Draft, pc: u64, region: usize) -> u32 {
+        let id = self.fragments.len() as u32;
+        let base = draft.emit.base();
+        let first = self.exits.len() as u32;
+        let split = draft.call.map_or(usize::MAX, |call| call.offset);
+        for exit in std::mem::take(&mut draft.exits) {
+            let own = exit.patch.or(exit.inline).unwrap_or(0) < split;
+            self.open(&mut draft.emit, exit, (if own { id } else { id + 1 }, region));
+        }
+        let memory = &mut self.regions[region];
+        let skip = (base - memory.next().0) as usize;
+        let written = memory
+            .alloc(skip + draft.emit.offset())
+            .and_then(|_| memory.write(CacheAddr(base), draft.emit.bytes()));
+        if written.is_err() {
+            sys::die("the code cache is full");
+        }
+        self.enter(draft, pc, region, first);
+        for index in first..self.exits.len() as u32 {
+            let exit = self.exits[index as usize];
+            if let (true, Some(&to)) = (exit.patch != 0, self.by_pc.get(&exit.target)) {
+                self.link(exit::FIRST + u64::from(index), to);
+            }
+        }
+        id
+    }
+
+    /// Enters a placed draft in the books: one fragment, or two if it ends with a call. They
+    /// stand for the same pages, so that neither outlives the other.
+    fn enter(&mut self, draft: Draft, pc: u64, region: usize, first: u32) {
+        let (base, end) = (draft.emit.base(), draft.emit.base() + draft.emit.offset() as u64);
+        let pages = pages_of(&draft.source);
+        let last = self.exits.len() as u32;
+        let id = self.fragments.len() as u32;
+        let own = (first..last).filter(|&i| self.exits[i as usize].from == id).count() as u32;
+        let (mut sites, mut pads) = (draft.sites, draft.pads);
+        let mut call = None;
+        if let Some(split) = draft.call {
+            let start = base + split.offset as u64;
+            let at = sites.partition_point(|s| (s.offset as usize) < split.offset);
+            let mut rest = sites.split_off(at);
+            rest.iter_mut().for_each(|s| s.offset -= split.offset as u32);
+            let (before, after) = pads.into_iter().partition(|p: &Pad| p.at < start);
+            pads = before;
+            call = Some((split.pc, start, rest, after));
+        }
+        let own_end = call.as_ref().map_or(end, |c| c.1);
+        let fragment = Fragment {
+            pc,
+            start: base + draft.entry as u64,
+            base,
+            end: own_end,
+            region,
+            sites: sites.into_boxed_slice(),
+            incoming: Vec::new(),
+            exits: first..first + own,
+            pads,
+            live: true,
+        };
+        self.register(fragment, &pages);
+        if let Some((pc, start, sites, pads)) = call {
+            let fragment = Fragment {
+                pc,
+                start,
+                base: start,
+                end,
+                region,
+                sites: sites.into_boxed_slice(),
+                incoming: Vec::new(),
+                exits: first + own..last,
+                pads,
+                live: true,
+            };
+            self.register(fragment, &pages);
+        }
+    }
+
+    fn register(&mut self, fragment: Fragment, pages: &[u64]) {
+        let id = self.fragments.len() as u32;
+        for pad in fragment.pads.iter().filter(|p| p.kind == PadKind::Ret) {
+            self.rets.insert(pad.tag, pad.at);
+        }
+        for &page in pages {
+            self.by_page.entry(page).or_default().push(id);
+        }
+        self.by_pc.insert(fragment.pc, id);
+        self.order[fragment.region].push(id);
+        self.fragments.push(fragment);
+    }
+
+    fn open(&mut self, emit: &mut Emit, open: OpenExit, (from, region): (u32, usize)) {
+        let number = self.exits.len() as u32 + exit::FIRST as u32;
+        let mut exit = Exit {
+            kind: open.kind,
+            target: open.target,
+            patch: 0,
+            stub: 0,
+            block: open.block,
+            linked: None,
+            from,
+        };
+        if let Some(inline) = open.inline {
+            emit.fix32(inline + 8, number);
+            exit.stub = emit.base() + (inline + LEAVE_LEN) as u64;
+        }
+        if let Some(patch) = open.patch {
+            let mut stub = Emit::new(0);
+            stub.leave(number);
+            let memory = &mut self.regions[region];
+            let placed = memory.alloc_cold(STUB);
+            let placed = placed.and_then(|at| memory.write(at, stub.bytes()).map(|()| at));
+            let Ok(at) = placed else { sys::die("the code cache is full") };
+            exit.stub = at.0;
+            exit.patch = emit.base() + patch as u64;
+            emit.fix32(patch, at.0.wrapping_sub(exit.patch + 4) as u32);
+        }
+        self.exits.push(exit);
+    }
+}
+
+fn pages_of(source: &[(u64, u64)]) -> Vec<u64> {
+    let mut pages: Vec<u64> = source
+        .iter()
+        .flat_map(|&(start, end)| start >> PAGE_SHIFT..=end.max(start + 1) - 1 >> PAGE_SHIFT)
+        .collect();
+    pages.sort_unstable();
+    pages.dedup();
+    pages
+}

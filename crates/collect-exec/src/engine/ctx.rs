@@ -1,0 +1,153 @@
+//! The context of one thread of the program: what `gs` points to.
+//!
+//! One block of address space per thread: this structure, then the two tables of
+//! indirect targets, then the engine's stack for this thread and the stack on which its
+//! signals arrive. The code cache reaches the first two by `gs`-relative addressing, so
+//! their offsets are the same for all threads.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::mem::offset_of;
+
+/// Bytes of the vector-state area.
+pub const XSAVE_LEN: usize = 12 << 10;
+/// Entries of a table of indirect targets: the low 16 bits of the address choose.
+pub const TABLE_LEN: usize = 1 << 16;
+/// Offset of the table for jumps and calls.
+pub const JUMP_TABLE: u32 = 64 << 10;
+/// Offset of the table for returns.
+pub const RET_TABLE: u32 = JUMP_TABLE + (TABLE_LEN as u32) * 8;
+/// Offset of the end of the tables.
+pub const TABLES_END: u64 = RET_TABLE as u64 + (TABLE_LEN as u64) * 8;
+
+/// Why the code cache was left: an index of an exit, or one of these.
+pub mod exit {
+    /// An indirect jump or call to an address that no table knows.
+    pub const JUMP_MISS: u64 = 0;
+    /// A return to an address that no table knows.
+    pub const RET_MISS: u64 = 1;
+    /// Nothing but a signal that waits.
+    pub const PENDING: u64 = 2;
+    /// A fault in translated code; the context holds the program's exact state.
+    pub const FAULT: u64 = 3;
+    /// The first index that stands for an exit of a fragment.
+    pub const FIRST: u64 = 16;
+}
+
+/// Numbers of the general registers in [`Ctx::regs`].
+pub mod reg {
+    #![allow(missing_docs, reason = "the processor's own names")]
+    pub const RAX: usize = 0;
+    pub const RCX: usize = 1;
+    pub const RDX: usize = 2;
+    pub const RSP: usize = 4;
+    pub const RSI: usize = 6;
+    pub const RDI: usize = 7;
+    pub const R8: usize = 8;
+    pub const R9: usize = 9;
+    pub const R10: usize = 10;
+    pub const R11: usize = 11;
+}
+
+/// The context.
+#[repr(C, align(64))]
+pub struct Ctx {
+    /// Its own address.
+    pub this: u64,
+    /// rax, while translated code uses the register.
+    pub spill_rax: u64,
+    /// rcx, likewise.
+    pub spill_rcx: u64,
+    /// rdx, likewise.
+    pub spill_rdx: u64,
+    /// Flags, likewise (as `lahf` and `seto` leave them).
+    pub spill_flags: u64,
+    /// Any register, while an unreachable operand needs one.
+    pub spill_far: u64,
+    /// Why the cache was left.
+    pub exit: u64,
+    /// Where to leave the cache.
+    pub glue_exit: u64,
+    /// Where a pad for jumps goes that was reached for another target.
+    pub miss_jump: u64,
+    /// Where a pad for returns goes that was reached for another target.
+    pub miss_ret: u64,
+    /// The top of the engine's stack.
+    pub engine_sp: u64,
+    /// The engine's own fs base.
+    pub engine_fs: u64,
+    /// Where in the cache to go on.
+    pub target: u64,
+    /// The program's address that a lookup did not find.
+    pub wanted: u64,
+    /// The shared table of targets of jumps and calls.
+    pub jump_index: u64,
+    /// The shared table of targets of returns.
+    pub ret_index: u64,
+    /// Not zero if a signal waits for delivery.
+    pub pending: u64,
+    /// Which vector state the engine saves.
+    pub xmask: u64,
+    /// The program's general registers while the engine runs.
+    pub regs: [u64; 16],
+    /// The program's instruction pointer while the engine runs.
+    pub rip: u64,
+    /// The program's flags.
+    pub rflags: u64,
+    /// The program's fs base.
+    pub fs: u64,
+    /// The program's gs base.
+    pub gs: u64,
+    /// Where the thread's next word of trace goes.
+    pub buffer: u64,
+    /// Which buffer of the tap that is in; `u32::MAX` if none.
+    pub buffer_index: u32,
+    /// The trace's number of the thread.
+    pub id: u32,
+    /// Not zero if the thread is about to run an instruction whose block is already recorded.
+    pub resumed: u64,
+    /// The engine's own per-thread data.
+    pub thread: *mut super::thread::Thread,
+    /// The program's vector state while the engine runs.
+    pub xsave: Xsave,
+}
+
+/// Room for vector state.
+#[repr(C, align(64))]
+pub struct Xsave(pub [u8; XSAVE_LEN]);
+
+const _: () = assert!(size_of::<Ctx>() <= JUMP_TABLE as usize);
+
+/// Offsets by which translated code reaches the context.
+pub mod at {
+    use super::{Ctx, offset_of};
+    /// Of [`Ctx::spill_rax`].
+    pub const SPILL_RAX: u32 = offset_of!(Ctx, spill_rax) as u32;
+    /// Of [`Ctx::spill_rcx`].
+    pub const SPILL_RCX: u32 = offset_of!(Ctx, spill_rcx) as u32;
+    /// Of [`Ctx::spill_far`].
+    pub const SPILL_FAR: u32 = offset_of!(Ctx, spill_far) as u32;
+    /// Of [`Ctx::exit`].
+    pub const EXIT: u32 = offset_of!(Ctx, exit) as u32;
+    /// Of [`Ctx::glue_exit`].
+    pub const GLUE_EXIT: u32 = offset_of!(Ctx, glue_exit) as u32;
+    /// Of [`Ctx::miss_jump`].
+    pub const MISS_JUMP: u32 = offset_of!(Ctx, miss_jump) as u32;
+    /// Of [`Ctx::miss_ret`].
+    pub const MISS_RET: u32 = offset_of!(Ctx, miss_ret) as u32;
+    /// Of [`Ctx::buffer`].
+    pub const BUFFER: u32 = offset_of!(Ctx, buffer) as u32;
+    /// Of [`Ctx::gs`].
+    pub const GS: u32 = offset_of!(Ctx, gs) as u32;
+}
+
+impl Ctx {
+    /// An entry of one of the two tables in this thread's block.
+    ///
+    /// # Safety
+    ///
+    /// The context must lie at the start of a block that holds the tables.
+    pub unsafe fn table_slot(&self, table: u32, target: u64) -> *mut u64 {
+        let offset = u64::from(table) + (target & 0xffff) * 8;
+        (self.this + offset) as *mut u64
+    }
+}

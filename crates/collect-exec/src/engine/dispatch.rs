@@ -1,0 +1,151 @@
+//! What happens each time the cache is left: finds out why, does it, finds the fragment to go
+//! on with.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::sync::atomic::Ordering;
+
+use ichnos_base::GuestVa;
+use ichnos_isa_x86::{Inst, MAX_LEN};
+
+use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE, exit};
+use super::fragment::{Exit, ExitKind, PadKind};
+use super::state::{self, State};
+use super::translate::Failure;
+use super::{flexible, signals, sys, syscalls, trace};
+use crate::words;
+
+/// Called by the glue, on the engine's stack, with the program's state in the context.
+pub unsafe extern "C" fn dispatch(ctx: *mut Ctx) {
+    // SAFETY: the glue passes the calling thread's own context, which no other thread uses.
+    let ctx = unsafe { &mut *ctx };
+    let state = state::get();
+    state.exits.fetch_add(1, Ordering::Relaxed);
+    let way = reason(ctx, state);
+    if way == Way::Resume {
+        return;
+    }
+    loop {
+        if ctx.pending != 0 {
+            signals::deliver(ctx);
+        }
+        if go_on(ctx, state, way) {
+            return;
+        }
+    }
+}
+
+/// How the next fragment was asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By its address alone.
+    Plain,
+    /// The context already says where to go on.
+    Resume,
+    /// Through an exit that can be linked.
+    Exit(u64, u64),
+    /// By an indirect jump, call or return to this address.
+    Indirect(PadKind, u64),
+}
+
+fn reason(ctx: &mut Ctx, state: &State) -> Way {
+    match ctx.exit {
+        exit::JUMP_MISS => {
+            ctx.rip = ctx.wanted;
+            Way::Indirect(PadKind::Jump, ctx.rip)
+        }
+        exit::RET_MISS => {
+            ctx.rip = ctx.wanted;
+            Way::Indirect(PadKind::Ret, ctx.rip)
+        }
+        why @ (exit::PENDING | exit::FAULT) => {
+            // What was recorded of the present block and did not run is taken back.
+            if why == exit::FAULT || ctx.resumed != 0 {
+                trace::event(ctx, words::CUT, ctx.rip);
+            }
+            ctx.resumed = 0;
+            Way::Plain
+        }
+        number => {
+            let exit = state.cache.lock().exit(number);
+            let Some(exit) = exit else { sys::die("an exit that does not exist was taken") };
+            left_by(ctx, exit, number)
+        }
+    }
+}
+
+fn left_by(ctx: &mut Ctx, exit: Exit, number: u64) -> Way {
+    ctx.rip = exit.target;
+    ctx.resumed = 0;
+    match exit.kind {
+        ExitKind::Direct => return Way::Exit(number, exit.target),
+        ExitKind::Syscall => {
+            // A signal that already waits comes before the call.
+            if ctx.pending == 0 {
+                syscalls::run(ctx);
+            } else {
+                trace::event(ctx, words::CUT, ctx.rip);
+            }
+        }
+        ExitKind::Flexible if ctx.pending == 0 => {
+            tell_accesses(ctx, &exit);
+            ctx.target = exit.stub;
+            ctx.resumed = 1;
+            return Way::Resume;
+        }
+        ExitKind::Flexible => {}
+        ExitKind::Fs => trace::event(ctx, words::FS_BASE, ctx.fs),
+        ExitKind::Unsupported => {
+            sys::die(&format!("cannot run the instruction at {:#x}", exit.target));
+        }
+    }
+    Way::Plain
+}
+
+/// Records a block that is one flexible instruction.
+fn tell_accesses(ctx: &mut Ctx, exit: &Exit) {
+    let mut code = [0; MAX_LEN];
+    // The instruction may be the last thing before an unmapped page.
+    let len = (1..=MAX_LEN).rev().find(|&n| sys::copy_in(exit.target, &mut code[..n])).unwrap_or(0);
+    match Inst::decode(&code[..len], GuestVa(exit.target)) {
+        Ok(inst) => flexible::record(ctx, &inst, exit.block),
+        Err(error) => sys::die(&error.to_string()),
+    }
+}
+
+/// Finds the fragment for the context's address; false if a signal must be delivered instead.
+fn go_on(ctx: &mut Ctx, state: &State, way: Way) -> bool {
+    let pc = ctx.rip;
+    let mut cache = state.cache.lock();
+    let wants = match way {
+        Way::Indirect(PadKind::Jump, target) if target == pc => Some(PadKind::Jump),
+        _ => None,
+    };
+    let id = match cache.find(pc, wants) {
+        Ok(id) => id,
+        Err(failure) => {
+            drop(cache);
+            let signal = match failure {
+                Failure::NotExecutable => libc::SIGSEGV,
+                Failure::Invalid => libc::SIGILL,
+            };
+            signals::raise_fault(ctx, signal, pc);
+            return false;
+        }
+    };
+    match way {
+        Way::Exit(number, target) if target == pc => cache.link(number, id),
+        Way::Indirect(kind, target) if target == pc => {
+            let (table, pad) = match kind {
+                PadKind::Jump => (JUMP_TABLE, cache.jump_pad(id)),
+                PadKind::Ret => (RET_TABLE, cache.rets.get(pc).unwrap_or_else(|| cache.ret_pad(id))),
+            };
+            // SAFETY: the context stands at the head of its thread's block.
+            unsafe { *ctx.table_slot(table, pc) = pad };
+        }
+        _ => {}
+    }
+    ctx.jump_index = cache.jumps.address();
+    ctx.ret_index = cache.rets.address();
+    ctx.target = cache.fragment(id).start;
+    true
+}

@@ -1,0 +1,135 @@
+//! A fragment (one translated superblock), its exits, and the map from its code back to the
+//! program's.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+/// Which registers of the program lie in the context instead of the processor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Spills(pub u8);
+
+impl Spills {
+    /// All in place.
+    pub const NONE: Self = Self(0);
+    /// rcx is spilled.
+    pub const RCX: Self = Self(1);
+
+    /// Only this register is spilled, to the far slot.
+    pub const fn far(reg: u8) -> Self {
+        Self(0x80 | reg << 2)
+    }
+
+    /// The register in the far slot.
+    pub const fn far_register(self) -> Option<usize> {
+        if self.0 & 0x80 != 0 { Some((self.0 >> 2 & 15) as usize) } else { None }
+    }
+
+    /// Whether rcx is spilled.
+    pub const fn rcx(self) -> bool {
+        self.0 & 0x81 == 1
+    }
+
+    /// Whether rax is spilled.
+    pub const fn rax(self) -> bool {
+        self.0 & 0x82 == 2
+    }
+}
+
+/// From here on the code belongs to this instruction of the program.
+#[derive(Clone, Copy, Debug)]
+pub struct Site {
+    /// Offset from the fragment's first byte.
+    pub offset: u32,
+    /// What is spilled.
+    pub spills: Spills,
+    /// The program's address.
+    pub pc: u64,
+    /// Whether a save point begins here, which is done again if the buffer is full.
+    pub probe: bool,
+}
+
+/// Where a return of the program can land in the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PadKind {
+    /// After an indirect jump or call.
+    Jump,
+    /// After a return.
+    Ret,
+}
+
+/// A landing pad.
+#[derive(Clone, Copy, Debug)]
+pub struct Pad {
+    /// For which transfers.
+    pub kind: PadKind,
+    /// For which address of the program.
+    pub tag: u64,
+    /// Where in the cache.
+    pub at: u64,
+}
+
+/// A fragment.
+#[derive(Debug)]
+pub struct Fragment {
+    /// The program's address of its entry.
+    pub pc: u64,
+    /// The entry; all registers of the program are in place there.
+    pub start: u64,
+    /// The first byte, which may be before the entry.
+    pub base: u64,
+    /// The first byte after it.
+    pub end: u64,
+    /// Its region.
+    pub region: usize,
+    /// The map back, in order.
+    pub sites: Box<[Site]>,
+    /// Exits that are linked to it.
+    pub incoming: Vec<u32>,
+    /// Its own exits.
+    pub exits: std::ops::Range<u32>,
+    /// Its landing pads.
+    pub pads: Vec<Pad>,
+    /// Whether it can still be entered.
+    pub live: bool,
+}
+
+impl Fragment {
+    /// What stands at an address of the cache.
+    pub fn site(&self, addr: u64) -> Option<Site> {
+        let offset = addr.checked_sub(self.base)?;
+        let i = self.sites.partition_point(|s| u64::from(s.offset) <= offset);
+        self.sites.get(i.checked_sub(1)?).copied()
+    }
+}
+
+/// What an exit means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExitKind {
+    /// Goes on at the target.
+    Direct,
+    /// A system call; the target is the instruction itself.
+    Syscall,
+    /// The accesses of the instruction at the target must be told; the code after the exit runs it.
+    Flexible,
+    /// The base of fs has changed; goes on at the target.
+    Fs,
+    /// An instruction that the engine does not know how to run, at the target.
+    Unsupported,
+}
+
+/// An exit of a fragment.
+#[derive(Clone, Copy, Debug)]
+pub struct Exit {
+    /// What it means.
+    pub kind: ExitKind,
+    /// The program's address.
+    pub target: u64,
+    /// The displacement to patch; zero if it cannot be linked.
+    pub patch: u64,
+    /// Where the displacement leads when not linked; for [`ExitKind::Flexible`], where to go on.
+    pub stub: u64,
+    /// For [`ExitKind::Flexible`], the identifier of the instruction's block.
+    pub block: u32,
+    /// The fragment to which it is linked.
+    pub linked: Option<u32>,
+    /// The fragment that it leaves.
+    pub from: u32,
+}

@@ -1,0 +1,35 @@
+//! The engine side: runs inside the traced program.
+//!
+//! Rules for everything here: no thread-local state (all threads share the engine's one
+//! libc thread area), no libc calls that block, allocate or keep state, no unwinding. Code
+//! that a signal handler may run takes no lock that the interrupted code can hold.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod alloc;
+mod cache;
+mod ctx;
+mod dispatch;
+mod emit;
+mod entry;
+mod flexible;
+mod fragment;
+mod glue;
+mod hash;
+mod index;
+mod lock;
+mod mangle;
+mod pages;
+mod places;
+mod probe;
+mod signals;
+mod state;
+mod sys;
+mod superblock;
+mod syscalls;
+mod tap;
+mod thread;
+mod trace;
+mod translate;
+mod xstate;
+
+pub use entry::keep;

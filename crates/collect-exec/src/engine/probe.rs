@@ -1,0 +1,222 @@
+//! Save points: the code that stores a block's identifier and registers.
+//!
+//! The first save point of a block stores the identifier and moves the buffer's address on by the whole
+//! record; later ones store into the room that the first made. A register that is dead serves as
+//! pointer; if none is, one is spilled. Nothing here changes flags.
+//!
+//! If the buffer is full the first store of a block that does not fit faults. So that a
+//! later save point never does, a block that has one touches the record's last byte first.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_flow::{Piece, Plan, SavePoint, Set};
+use ichnos_isa_x86::Inst;
+use ichnos_trace::{Register, Width};
+
+use super::ctx::at;
+use super::emit::{Emit, Gp};
+use super::fragment::{ExitKind, Site, Spills};
+use super::superblock::Decoded;
+use super::sys;
+use super::translate::{Draft, Surroundings, Told};
+use crate::plan;
+
+/// Registers that can be the pointer, the likeliest dead first. Not rsp and r12, whose encoding is longer.
+const POINTERS: [u8; 14] = [11, 10, 9, 8, 0, 1, 2, 6, 7, 3, 5, 13, 14, 15];
+/// Bytes of an identifier.
+const TAG: usize = 4;
+
+/// The save points of a superblock.
+pub struct Probes {
+    plan: Option<Plan>,
+    first: u32,
+    flexible: bool,
+}
+
+impl Probes {
+    /// A superblock that is not recorded.
+    pub fn none() -> Self {
+        Self { plan: None, first: 0, flexible: false }
+    }
+
+    /// Plans a superblock, which may become shorter.
+    pub fn new(around: &mut dyn Surroundings, insns: &mut Vec<Decoded>) -> Self {
+        let insts: Vec<Inst> = insns.iter().map(|d| Inst::from_raw(d.insn)).collect();
+        let len = plan::unambiguous(&insts);
+        let mut plan = plan::plan_superblock(&insts[..len]);
+        insns.truncate(len);
+        if plan.is_none() {
+            plan = plan::plan_superblock(&insts[..1]);
+            insns.truncate(1);
+        }
+        let Some(plan) = plan else {
+            sys::die(&format!("cannot plan the instruction at {}", insts[0].pc()))
+        };
+        let first = around.identifiers(plan.pieces.len());
+        let flexible = plan::is_flexible(&insts[0]);
+        Self { plan: Some(plan), first, flexible }
+    }
+
+    /// What the host must know.
+    pub fn told(&self, insns: &[Decoded]) -> Option<Told> {
+        let plan = self.plan.as_ref()?;
+        let code = insns.iter().flat_map(|d| d.bytes().iter().copied()).collect();
+        Some(Told { first: self.first, blocks: plan.pieces.len(), code })
+    }
+
+    /// Writes the save points before an instruction; false if that cannot be done.
+    pub fn before(&self, draft: &mut Draft, insn: usize, pc: u64) -> bool {
+        let Some(plan) = &self.plan else { return true };
+        if self.flexible {
+            draft.site(pc, Spills::NONE);
+            draft.leave_for(ExitKind::Flexible, pc, self.first);
+            return true;
+        }
+        for (i, piece) in plan.pieces.iter().enumerate() {
+            if !piece.insns.contains(&insn) {
+                continue;
+            }
+            let mut offset = TAG;
+            for (k, save) in piece.saves.iter().enumerate() {
+                let point = Point { piece, save, offset, pc };
+                if save.at == insn {
+                    let done = if k == 0 {
+                        point.first(draft, self.first + i as u32)
+                    } else {
+                        point.later(draft)
+                    };
+                    if !done {
+                        return false;
+                    }
+                }
+                offset += save.stores.iter().map(|s| width(s.width)).sum::<usize>();
+            }
+        }
+        true
+    }
+}
+
+const fn width(width: Width) -> usize {
+    match width {
+        Width::Four => 4,
+        Width::Eight => 8,
+    }
+}
+
+/// One save point.
+struct Point<'a> {
+    piece: &'a Piece,
+    save: &'a SavePoint,
+    /// Where its stores begin in the record.
+    offset: usize,
+    pc: u64,
+}
+
+impl Point<'_> {
+    fn first(&self, draft: &mut Draft, identifier: u32) -> bool {
+        let len = TAG + self.piece.bytes();
+        let Some((pointer, spilled)) = self.begin(draft) else { return false };
+        let emit = &mut draft.emit;
+        emit.load(pointer, at::BUFFER);
+        if self.piece.saves.len() > 1 {
+            store_byte(emit, pointer, len as i32 - 1);
+        }
+        store_tag(emit, pointer, identifier);
+        self.stores(emit, pointer, self.offset as i32);
+        advance(emit, pointer, len as i32);
+        emit.save(at::BUFFER, pointer);
+        if spilled {
+            emit.load(pointer, at::SPILL_FAR);
+        }
+        true
+    }
+
+    fn later(&self, draft: &mut Draft) -> bool {
+        let len = TAG + self.piece.bytes();
+        let Some((pointer, spilled)) = self.begin(draft) else { return false };
+        let emit = &mut draft.emit;
+        emit.load(pointer, at::BUFFER);
+        self.stores(emit, pointer, self.offset as i32 - len as i32);
+        if spilled {
+            emit.load(pointer, at::SPILL_FAR);
+        }
+        true
+    }
+
+    /// Chooses the pointer and spills it if it must survive; marks where the point begins again.
+    fn begin(&self, draft: &mut Draft) -> Option<(Gp, bool)> {
+        let stored: Set = self.save.stores.iter().map(|s| s.register).collect();
+        if stored.iter().any(|r| r.0 >= 16) {
+            return None;
+        }
+        let free = |r: &u8| !stored.has(Register(*r));
+        let dead = |r: &u8| free(r) && !self.save.live.registers.has(Register(*r));
+        let choice = POINTERS.into_iter().find(dead);
+        let (number, spilled) = match choice {
+            Some(number) => (number, false),
+            None => (POINTERS.into_iter().find(free)?, true),
+        };
+        if spilled {
+            draft.site(self.pc, Spills::NONE);
+            draft.emit.save(at::SPILL_FAR, Gp(number));
+        }
+        let spills = if spilled { Spills::far(number) } else { Spills::NONE };
+        let offset = draft.emit.offset() as u32;
+        draft.sites.push(Site { offset, spills, pc: self.pc, probe: true });
+        Some((Gp(number), spilled))
+    }
+
+    fn stores(&self, emit: &mut Emit, pointer: Gp, mut offset: i32) {
+        for store in &self.save.stores {
+            let wide = store.width == Width::Eight;
+            let reg = Gp(store.register.0);
+            let rex = 0x40 | u8::from(wide) << 3 | (reg.0 >> 3) << 2 | pointer.0 >> 3;
+            if rex != 0x40 {
+                emit.raw(&[rex]);
+            }
+            emit.raw(&[0x89]);
+            operand(emit, reg.0, pointer, offset);
+            offset += width(store.width) as i32;
+        }
+    }
+}
+
+/// ModRM and displacement for `[pointer + offset]`.
+fn operand(emit: &mut Emit, reg: u8, pointer: Gp, offset: i32) {
+    let low = (reg & 7) << 3 | pointer.0 & 7;
+    match i8::try_from(offset) {
+        Ok(0) if pointer.0 & 7 != 5 => emit.raw(&[low]),
+        Ok(short) => emit.raw(&[0x40 | low, short as u8]),
+        Err(_) => {
+            emit.raw(&[0x80 | low]);
+            emit.raw(&offset.to_le_bytes());
+        }
+    }
+}
+
+fn prefix(emit: &mut Emit, pointer: Gp) {
+    if pointer.0 >= 8 {
+        emit.raw(&[0x41]);
+    }
+}
+
+/// `mov dword [pointer], tag`.
+fn store_tag(emit: &mut Emit, pointer: Gp, tag: u32) {
+    prefix(emit, pointer);
+    emit.raw(&[0xc7]);
+    operand(emit, 0, pointer, 0);
+    emit.raw(&tag.to_le_bytes());
+}
+
+/// `mov byte [pointer + offset], 0`.
+fn store_byte(emit: &mut Emit, pointer: Gp, offset: i32) {
+    prefix(emit, pointer);
+    emit.raw(&[0xc6]);
+    operand(emit, 0, pointer, offset);
+    emit.raw(&[0]);
+}
+
+/// `lea pointer, [pointer + by]`.
+fn advance(emit: &mut Emit, pointer: Gp, by: i32) {
+    emit.raw(&[0x48 | (pointer.0 >> 3) << 2 | pointer.0 >> 3, 0x8d]);
+    operand(emit, pointer.0, pointer, by);
+}

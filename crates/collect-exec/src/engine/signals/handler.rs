@@ -1,0 +1,218 @@
+//! The kernel's entry for all signals: queues them and brings the thread to a safe place.
+//!
+//! Runs on the thread's signal stack with everything blocked that can be. The interrupted
+//! code may be translated code, the glue, or the engine; only in the first case may this
+//! take the engine's lock, because then this thread does not hold it.
+//!
+//! In translated code the thread is single-stepped to the next fragment entry, where every
+//! register of the program is in place: no linked code has to be changed, and a loop
+//! without exits ends its round at its own entry.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::arch::asm;
+
+use libc::{
+    REG_CR2, REG_EFL, REG_ERR, REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14,
+    REG_R15, REG_RAX, REG_RBP, REG_RBX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP,
+    REG_TRAPNO, c_int, siginfo_t, ucontext_t,
+};
+
+use super::action::native_mask;
+use super::queue::Pending;
+use crate::engine::ctx::{Ctx, exit, reg};
+use crate::engine::fragment::Site;
+use crate::engine::thread::Thread;
+use crate::engine::{glue, places, state, sys, trace};
+
+/// Trap flag.
+const TF: i64 = 0x100;
+/// The frame's registers in the context's order.
+const ORDER: [c_int; 16] = [
+    REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI, REG_R8, REG_R9,
+    REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15,
+];
+
+/// What the kernel calls.
+pub unsafe extern "C" fn on_signal(number: c_int, info: *mut siginfo_t, uc: *mut ucontext_t) {
+    let this: u64;
+    // SAFETY: every thread of the program has its context in gs, in the engine too.
+    unsafe { asm!("mov {}, gs:[0]", out(reg) this, options(nostack, readonly)) };
+    // SAFETY: the interrupted code of this thread does not run meanwhile; what it was doing with
+    // its context is respected by where the thread is sent.
+    let (ctx, uc) = unsafe { (&mut *(this as *mut Ctx), &mut *uc) };
+    // SAFETY: the thread's data lives as long as its context.
+    let thread = unsafe { &mut *ctx.thread };
+    if number == libc::SIGTRAP && thread.stepping != 0 {
+        step(ctx, thread, uc);
+        return;
+    }
+    let mut pending = Pending {
+        number,
+        fault: false,
+        // SAFETY: a siginfo is 128 bytes.
+        info: unsafe { *info.cast() },
+        trap: [greg(uc, REG_ERR), greg(uc, REG_TRAPNO), greg(uc, REG_CR2)],
+    };
+    // Positive codes come from the kernel; these signals then mean a fault.
+    let code = (pending.info[1] & 0xffff_ffff) as i32;
+    let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+    if code > 0 && faults.contains(&number) {
+        pending.fault = true;
+        fault(ctx, thread, uc, pending);
+        return;
+    }
+    if !thread.queue.push(pending) {
+        sys::die("too many signals wait");
+    }
+    ctx.pending = 1;
+    block_all(uc);
+    divert(ctx, thread, uc);
+}
+
+/// Brings the interrupted thread to a place at which signals can be delivered.
+fn divert(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) {
+    let rip = greg(uc, REG_RIP);
+    let label = glue::address;
+    if places::is_cache(rip) || in_miss(rip) {
+        thread.stepping = 1;
+        if !arrived(ctx, thread, uc) {
+            thread.stepped_from = rip;
+            set_greg(uc, REG_EFL, greg(uc, REG_EFL) as i64 | TF);
+        }
+    } else if (label(glue::ichnos_enter_checked)..label(glue::ichnos_enter_end)).contains(&rip) {
+        set_greg(uc, REG_RIP, label(glue::ichnos_enter_back) as i64);
+    } else if (label(glue::ichnos_syscall_check)..=label(glue::ichnos_syscall_insn)).contains(&rip)
+    {
+        set_greg(uc, REG_RIP, label(glue::ichnos_syscall_abort) as i64);
+    }
+}
+
+fn in_miss(rip: u64) -> bool {
+    (glue::address(glue::ichnos_miss_jump_pad)..glue::address(glue::ichnos_glue_end)).contains(&rip)
+}
+
+/// One step further towards a fragment entry.
+fn step(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) {
+    undo_visible_trap_flag(thread, uc);
+    let rip = greg(uc, REG_RIP);
+    if arrived(ctx, thread, uc) {
+        return;
+    }
+    let on = places::is_cache(rip) || in_miss(rip);
+    let flags = greg(uc, REG_EFL) as i64;
+    if on {
+        thread.stepped_from = rip;
+        set_greg(uc, REG_EFL, flags | TF);
+    } else {
+        // On its way to the dispatcher, which will look.
+        thread.stepping = 0;
+        set_greg(uc, REG_EFL, flags & !TF);
+    }
+}
+
+/// A `pushfq` under the trap flag has pushed it.
+fn undo_visible_trap_flag(thread: &Thread, uc: &ucontext_t) {
+    let from = thread.stepped_from;
+    if !places::is_cache(from) {
+        return;
+    }
+    // SAFETY: the cache is readable.
+    if unsafe { *(from as *const u8) } == 0x9c {
+        let sp = greg(uc, REG_RSP);
+        if let Some(flags) = sys::read_value::<u64>(sp) {
+            sys::write_value(sp, &(flags & !(TF as u64)));
+        }
+    }
+}
+
+/// If the thread stands at a fragment entry, takes it out of the cache there.
+fn arrived(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) -> bool {
+    let rip = greg(uc, REG_RIP);
+    if !places::is_cache(rip) {
+        return false;
+    }
+    let cache = state::get().cache.lock();
+    let Some(pc) = cache.holding(rip).filter(|f| f.start == rip).map(|f| f.pc) else {
+        return false;
+    };
+    drop(cache);
+    thread.stepping = 0;
+    take_out(ctx, uc, Site { offset: 0, spills: Default::default(), pc, probe: false }, exit::PENDING);
+    true
+}
+
+/// Moves the interrupted state into the context and sends the thread to the dispatcher.
+fn take_out(ctx: &mut Ctx, uc: &mut ucontext_t, site: Site, why: u64) {
+    for (to, from) in ctx.regs.iter_mut().zip(ORDER) {
+        *to = greg(uc, from);
+    }
+    if site.spills.rax() {
+        ctx.regs[reg::RAX] = ctx.spill_rax;
+    }
+    if site.spills.rcx() {
+        ctx.regs[reg::RCX] = ctx.spill_rcx;
+    }
+    if let Some(far) = site.spills.far_register() {
+        ctx.regs[far] = ctx.spill_far;
+    }
+    ctx.rflags = (greg(uc, REG_EFL) as i64 & !TF) as u64;
+    ctx.rip = site.pc;
+    ctx.exit = why;
+    set_greg(uc, REG_EFL, 0x202);
+    set_greg(uc, REG_RSP, ctx.engine_sp as i64);
+    set_greg(uc, REG_RIP, glue::address(glue::ichnos_exit_saved) as i64);
+}
+
+/// An instruction faulted.
+fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, pending: Pending) {
+    let rip = greg(uc, REG_RIP);
+    if rip == glue::address(glue::ichnos_copy_insn) {
+        set_greg(uc, REG_RIP, glue::address(glue::ichnos_copy_failed) as i64);
+        return;
+    }
+    let site = if places::is_cache(rip) {
+        state::get().cache.lock().holding(rip).and_then(|f| f.site(rip))
+    } else {
+        None
+    };
+    let Some(site) = site else { lost(rip, &pending) };
+    if site.probe && trace::is_guard(pending.info[2]) {
+        // The buffer is full: the save point begins again with the next one.
+        trace::next(ctx);
+        let base = state::get().cache.lock().holding(rip).map(|f| f.base);
+        set_greg(uc, REG_RIP, (base.unwrap_or(rip) + u64::from(site.offset)) as i64);
+        return;
+    }
+    thread.stepping = 0;
+    if !thread.queue.push(pending) {
+        sys::die("too many signals wait");
+    }
+    ctx.pending = 1;
+    block_all(uc);
+    take_out(ctx, uc, site, exit::FAULT);
+}
+
+/// A fault in the engine itself: nothing can be saved but a message.
+fn lost(rip: u64, pending: &Pending) -> ! {
+    sys::die(&format!(
+        "the engine failed: signal {} at {:#x} (engine + {:#x}), address {:#x}",
+        pending.number,
+        rip,
+        rip.wrapping_sub(crate::window::IMAGE),
+        pending.info[2],
+    ))
+}
+
+fn block_all(uc: &mut ucontext_t) {
+    let mask = native_mask(u64::MAX);
+    // SAFETY: the kernel's part of the set is its first eight bytes.
+    unsafe { (&raw mut uc.uc_sigmask).cast::<u64>().write(mask) };
+}
+
+fn greg(uc: &ucontext_t, which: c_int) -> u64 {
+    uc.uc_mcontext.gregs[which as usize] as u64
+}
+
+fn set_greg(uc: &mut ucontext_t, which: c_int, value: i64) {
+    uc.uc_mcontext.gregs[which as usize] = value;
+}

@@ -1,0 +1,72 @@
+//! What all threads of a process share.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use super::cache::Cache;
+use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE};
+use super::fragment::PadKind;
+use super::glue;
+use super::lock::Lock;
+use super::sys;
+
+/// The state of a process.
+pub struct State {
+    /// The code cache.
+    pub cache: Lock<Cache>,
+    /// The contexts of all threads, as addresses.
+    pub threads: Lock<Vec<u64>>,
+    /// The trace's number of the process and of its first thread.
+    pub ids: [u32; 2],
+    /// Whether what runs is recorded.
+    pub traced: bool,
+    /// Diagnostics.
+    pub debug: u64,
+    /// How often the cache was left for the dispatcher.
+    pub exits: AtomicU64,
+}
+
+static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Sets the state, once.
+pub fn set(state: State) {
+    STATE.store(Box::leak(Box::new(state)), Ordering::Release);
+}
+
+/// The state.
+pub fn get() -> &'static State {
+    let state = STATE.load(Ordering::Acquire);
+    if state.is_null() {
+        sys::die("the engine was used before it was set up");
+    }
+    // SAFETY: set once to a leaked box.
+    unsafe { &*state }
+}
+
+impl State {
+    /// Takes out translated code of a range, in the cache and in every thread's tables.
+    pub fn invalidate(&self, start: u64, len: u64) {
+        let mut cache = self.cache.lock();
+        cache.pages.forget();
+        if !cache.invalidate(start, len) {
+            return;
+        }
+        let removed = std::mem::take(&mut cache.removed);
+        for &thread in self.threads.lock().iter() {
+            // SAFETY: registered contexts stay mapped until they are taken off the list.
+            let ctx = unsafe { &*(thread as *const Ctx) };
+            for pad in &removed {
+                let (table, miss) = match pad.kind {
+                    PadKind::Jump => (JUMP_TABLE, glue::address(glue::ichnos_miss_jump)),
+                    PadKind::Ret => (RET_TABLE, glue::address(glue::ichnos_miss_ret)),
+                };
+                // SAFETY: the block holds the tables; a word is replaced as a whole, and its
+                // thread may read the old or the new one.
+                unsafe {
+                    let slot = AtomicU64::from_ptr(ctx.table_slot(table, pad.tag));
+                    let _ = slot.compare_exchange(pad.at, miss, Ordering::AcqRel, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}

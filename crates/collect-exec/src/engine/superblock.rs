@@ -1,0 +1,93 @@
+//! Gathers the instructions of a superblock.
+//!
+//! It runs on over untaken conditional branches and, unless it is to be recorded, along direct
+//! jumps, until it meets a call, an indirect transfer, a system call, an address that already begins a
+//! fragment, or the limit. What is recorded must be one stretch of code, and an
+//! instruction whose accesses vary stands alone.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use iced_x86::{Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction};
+use ichnos_isa_x86::Inst;
+
+use super::mangle::Source;
+use super::translate::Surroundings;
+use crate::plan;
+
+/// The most instructions of a superblock.
+const MOST_INSNS: usize = 128;
+/// The same for one that is recorded: its plan takes longer than linear time.
+const MOST_TRACED: usize = 48;
+/// Longest instruction.
+const MAX_LEN: usize = 15;
+
+/// A decoded instruction with its bytes.
+pub struct Decoded {
+    /// The instruction.
+    pub insn: Instruction,
+    bytes: [u8; MAX_LEN],
+    offsets: ConstantOffsets,
+}
+
+impl Decoded {
+    /// For the translator.
+    pub fn source(&self) -> Source<'_> {
+        Source { insn: self.insn, bytes: self.bytes(), offsets: self.offsets }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.insn.len()]
+    }
+}
+
+/// The superblock's instructions; none if there is no instruction at `pc`.
+pub fn gather(around: &mut dyn Surroundings, pc: u64) -> Vec<Decoded> {
+    let traced = around.traced();
+    let most = if traced { MOST_TRACED } else { MOST_INSNS };
+    let mut insns: Vec<Decoded> = Vec::with_capacity(16);
+    let mut at = pc;
+    while insns.len() < most && (insns.is_empty() || !around.has_fragment(at)) {
+        let Some(decoded) = decode(around, at) else { break };
+        let flexible = traced && plan::is_flexible(&Inst::from_raw(decoded.insn));
+        if flexible && !insns.is_empty() {
+            break;
+        }
+        let next = after(&decoded.insn, traced);
+        insns.push(decoded);
+        match next {
+            Some(next) if !flexible && !insns.iter().any(|d| d.insn.ip() == next) => at = next,
+            _ => break,
+        }
+    }
+    insns
+}
+
+/// Where the superblock goes on after an instruction, if it does.
+fn after(insn: &Instruction, traced: bool) -> Option<u64> {
+    match insn.flow_control() {
+        FlowControl::Next if traced && changes_fs(insn) => None,
+        FlowControl::Next | FlowControl::ConditionalBranch => Some(insn.next_ip()),
+        FlowControl::UnconditionalBranch if !traced && insn.is_jmp_short_or_near() => {
+            Some(insn.near_branch_target())
+        }
+        _ => None,
+    }
+}
+
+/// Whether an instruction writes the base of fs.
+pub fn changes_fs(insn: &Instruction) -> bool {
+    matches!(insn.code(), Code::Wrfsbase_r32 | Code::Wrfsbase_r64)
+}
+
+fn decode(around: &mut dyn Surroundings, pc: u64) -> Option<Decoded> {
+    let code = around.code(pc, MAX_LEN);
+    let mut bytes = [0; MAX_LEN];
+    bytes[..code.len()].copy_from_slice(code);
+    let mut decoder = Decoder::with_ip(64, &bytes[..code.len()], pc, DecoderOptions::NONE);
+    let insn = decoder.decode();
+    if insn.is_invalid() {
+        return None;
+    }
+    let offsets = decoder.get_constant_offsets(&insn);
+    Some(Decoded { insn, bytes, offsets })
+}

@@ -1,0 +1,104 @@
+//! The program's system calls.
+//!
+//! Most are passed on as they are. Those that would touch the engine (its memory, its
+//! threads, its signals) are done by it instead, each group in a file of its own.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod exec;
+mod memory;
+mod process;
+mod signal;
+
+use super::ctx::{Ctx, reg};
+use super::glue;
+use super::sys;
+
+/// The call must be made again after a signal: the kernel's own number for it.
+const RESTART: i64 = -512;
+/// Length of the `syscall` instruction.
+const INSN_LEN: u64 = 2;
+
+/// What the engine answers to a call.
+pub enum Answer {
+    /// This, in rax.
+    Value(i64),
+    /// The context has been set to something else.
+    Elsewhere,
+}
+
+/// Does the system call at which the context stands.
+pub fn run(ctx: &mut Ctx) {
+    let number = ctx.regs[reg::RAX] as i64;
+    let answer = match number {
+        libc::SYS_mmap
+        | libc::SYS_munmap
+        | libc::SYS_mprotect
+        | libc::SYS_mremap
+        | libc::SYS_pkey_mprotect
+        | libc::SYS_remap_file_pages
+        | libc::SYS_madvise
+        | libc::SYS_shmat => memory::run(ctx, number),
+        libc::SYS_rt_sigaction
+        | libc::SYS_rt_sigprocmask
+        | libc::SYS_rt_sigreturn
+        | libc::SYS_sigaltstack
+        | libc::SYS_rt_sigsuspend => signal::run(ctx, number),
+        libc::SYS_clone
+        | libc::SYS_clone3
+        | libc::SYS_fork
+        | libc::SYS_vfork
+        | libc::SYS_exit
+        | libc::SYS_exit_group
+        | libc::SYS_arch_prctl => process::run(ctx, number),
+        libc::SYS_execve | libc::SYS_execveat => exec::run(ctx, number),
+        // The engine moves code, which restartable sequences do not survive; and what
+        // io_uring does to memory nobody sees.
+        libc::SYS_rseq | libc::SYS_io_uring_setup => Answer::Value(-i64::from(libc::ENOSYS)),
+        _ => pass(ctx),
+    };
+    if let Answer::Value(value) = answer {
+        finish(ctx, value);
+    }
+}
+
+/// Passes the call on to the kernel.
+pub fn pass(ctx: &mut Ctx) -> Answer {
+    let r = &ctx.regs;
+    let args = [
+        r[reg::RAX],
+        r[reg::RDI],
+        r[reg::RSI],
+        r[reg::RDX],
+        r[reg::R10],
+        r[reg::R8],
+        r[reg::R9],
+    ];
+    // SAFETY: it is the program's own call, on the program's memory; calls that could reach the
+    // engine's do not come here.
+    let result = unsafe { glue::ichnos_syscall(&args) };
+    if result == RESTART {
+        // The program stands at the instruction, as if the signal had come just before.
+        return Answer::Elsewhere;
+    }
+    Answer::Value(result)
+}
+
+/// Arguments in order.
+fn args(ctx: &Ctx) -> [u64; 6] {
+    let r = &ctx.regs;
+    [r[reg::RDI], r[reg::RSI], r[reg::RDX], r[reg::R10], r[reg::R8], r[reg::R9]]
+}
+
+/// Leaves the call with a result: what the kernel does to the registers.
+pub fn finish(ctx: &mut Ctx, value: i64) {
+    ctx.regs[reg::RAX] = value as u64;
+    ctx.rip += INSN_LEN;
+    ctx.regs[reg::RCX] = ctx.rip;
+    ctx.regs[reg::R11] = ctx.rflags;
+}
+
+/// A plain system call of the engine's on the program's behalf, which no signal interrupts.
+fn direct(number: i64, args: [u64; 6]) -> i64 {
+    // SAFETY: callers have checked that the arguments do not reach the engine's memory.
+    unsafe { sys::call(number, args) }
+}

@@ -1,0 +1,168 @@
+//! One thread of the program: its block of memory, and what the engine knows about it.
+//!
+//! Layout of a block: context and tables as `ctx` says, then a guard page, the engine's stack, a
+//! guard page, the stack for signals. Blocks are reused when their thread has ended.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE, TABLE_LEN, TABLES_END};
+use super::glue;
+use super::lock::Lock;
+use super::signals::{Actions, AltStack, Queue};
+use super::state;
+use super::sys;
+use super::{trace, xstate};
+use crate::window;
+
+const PAGE: u64 = 4096;
+const STACK_LEN: u64 = 252 << 10;
+const SIGNAL_STACK_LEN: u64 = 60 << 10;
+const STACK_AT: u64 = TABLES_END + PAGE;
+const SIGNAL_STACK_AT: u64 = STACK_AT + STACK_LEN + PAGE;
+const BLOCK: u64 = (SIGNAL_STACK_AT + SIGNAL_STACK_LEN).next_multiple_of(64 << 10);
+
+/// What the engine knows about a thread.
+pub struct Thread {
+    /// Blocked signals as the program sees them.
+    pub mask: u64,
+    /// The program's alternate signal stack.
+    pub alt: AltStack,
+    /// Signals that wait for delivery.
+    pub queue: Queue,
+    /// What the program wants done with signals, shared like the kernel's.
+    pub actions: Arc<Lock<Actions>>,
+    /// Whether the thread is being stepped to the end of a fragment.
+    pub stepping: u64,
+    /// Where the last step began.
+    pub stepped_from: u64,
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(window::THREADS);
+static FREE: Lock<Vec<(u64, u64)>> = Lock::new(Vec::new());
+
+/// Makes the context of a new thread. `None` if there is no memory.
+pub fn create(actions: Arc<Lock<Actions>>, engine_fs: u64) -> Option<&'static mut Ctx> {
+    let at = take_block()?;
+    let ctx = at as *mut Ctx;
+    let tables = [
+        (JUMP_TABLE, glue::address(glue::ichnos_miss_jump)),
+        (RET_TABLE, glue::address(glue::ichnos_miss_ret)),
+    ];
+    for (table, miss) in tables {
+        let slots = (at + u64::from(table)) as *mut u64;
+        // SAFETY: the block is ours and holds both tables.
+        unsafe { std::slice::from_raw_parts_mut(slots, TABLE_LEN) }.fill(miss);
+    }
+    let thread = Box::new(Thread {
+        mask: 0,
+        alt: AltStack::NONE,
+        queue: Queue::new(),
+        actions,
+        stepping: 0,
+        stepped_from: 0,
+    });
+    // SAFETY: the block is mapped, aligned, zero or left by a thread that has ended.
+    let ctx = unsafe {
+        ctx.write_bytes(0, 1);
+        &mut *ctx
+    };
+    ctx.this = at;
+    ctx.glue_exit = glue::address(glue::ichnos_exit);
+    ctx.miss_jump = glue::address(glue::ichnos_miss_jump_pad);
+    ctx.miss_ret = glue::address(glue::ichnos_miss_ret_pad);
+    ctx.engine_sp = at + STACK_AT + STACK_LEN - 64;
+    ctx.engine_fs = engine_fs;
+    ctx.xmask = xstate::engine_mask();
+    ctx.rflags = 0x202;
+    ctx.buffer_index = u32::MAX;
+    ctx.thread = Box::into_raw(thread);
+    xstate::init(&mut ctx.xsave);
+    state::get().threads.lock().push(at);
+    Some(ctx)
+}
+
+/// Sets up what the kernel must know about the calling thread.
+pub fn adopt(ctx: &Ctx) {
+    let stack = [ctx.this + SIGNAL_STACK_AT, 0, SIGNAL_STACK_LEN];
+    // SAFETY: the stack is this thread's own, and used for nothing else.
+    let done =
+        unsafe { sys::call(libc::SYS_sigaltstack, [stack.as_ptr() as u64, 0, 0, 0, 0, 0]) };
+    if sys::failed(done) {
+        sys::die("the kernel refuses the engine's signal stack");
+    }
+}
+
+/// First thing that a new thread does on its engine stack.
+pub unsafe extern "C" fn thread_main(ctx: *mut Ctx) {
+    // SAFETY: the glue passes the new thread's own context.
+    let ctx = unsafe { &mut *ctx };
+    // The child begins with the program's thread area; the engine needs its own.
+    // SAFETY: the engine's fs base is valid for all threads.
+    unsafe { std::arch::asm!("wrfsbase {}", in(reg) ctx.engine_fs, options(nostack)) };
+    adopt(ctx);
+}
+
+/// The calling thread is about to end: its block can be reused once the kernel says that
+/// thread `tid` is gone.
+pub fn retire(ctx: &mut Ctx, tid: u64) {
+    trace::close(ctx);
+    forget(ctx);
+    FREE.lock().push((ctx.this, tid));
+}
+
+/// Takes a thread off the books.
+pub fn forget(ctx: &mut Ctx) {
+    state::get().threads.lock().retain(|&t| t != ctx.this);
+    if !ctx.thread.is_null() {
+        // SAFETY: made by `create` and not used again.
+        drop(unsafe { Box::from_raw(ctx.thread) });
+        ctx.thread = std::ptr::null_mut();
+    }
+}
+
+/// For a fork: nobody changes the books while `during` runs.
+pub fn held<T>(during: impl FnOnce() -> T) -> T {
+    let _free = FREE.lock();
+    during()
+}
+
+/// In the child of a fork only the calling thread is left.
+pub fn only(ctx: &Ctx) {
+    let mut threads = state::get().threads.lock();
+    threads.clear();
+    threads.push(ctx.this);
+}
+
+fn take_block() -> Option<u64> {
+    let mut free = FREE.lock();
+    let gone = |&(_, tid): &(u64, u64)| tid == 0 || !exists(tid);
+    if let Some(i) = free.iter().position(gone) {
+        return Some(free.swap_remove(i).0);
+    }
+    drop(free);
+    let at = NEXT.fetch_add(BLOCK, Ordering::Relaxed);
+    if at + BLOCK > window::THREADS_END {
+        return None;
+    }
+    let rw = libc::PROT_READ | libc::PROT_WRITE;
+    sys::map_at(at, TABLES_END, rw).ok()?;
+    sys::map_at(at + STACK_AT, STACK_LEN, rw).ok()?;
+    sys::map_at(at + SIGNAL_STACK_AT, SIGNAL_STACK_LEN, rw).ok()?;
+    Some(at)
+}
+
+/// Gives back a block whose thread could not be started.
+pub fn discard(ctx: &mut Ctx) {
+    trace::close(ctx);
+    forget(ctx);
+    FREE.lock().push((ctx.this, 0));
+}
+
+fn exists(tid: u64) -> bool {
+    // SAFETY: signal 0 only asks.
+    let pid = unsafe { sys::call(libc::SYS_getpid, [0; 6]) } as u64;
+    // SAFETY: as above.
+    unsafe { sys::call(libc::SYS_tgkill, [pid, tid, 0, 0, 0, 0]) == 0 }
+}

@@ -1,0 +1,176 @@
+//! The engine's streams: each thread's buffer, and the process's roadmap.
+//!
+//! Translated code stores at the address in the context's `buffer` and moves it on; the page
+//! behind each buffer is closed, so a store that does not fit faults, and the handler puts the next
+//! buffer in place. Whatever Rust code writes checks for room itself.
+//!
+//! Roadmap before stream: a thread's buffer is submitted only after everything that was said about
+//! the roadmap so far.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::sync::atomic::Ordering;
+
+use ichnos_tap::BufferKind;
+
+use super::ctx::Ctx;
+use super::lock::Lock;
+use super::{state, sys, tap};
+use crate::words::{EVENT_LEN, MOST_ITEM, RoadmapHead};
+use crate::window;
+
+const PAGE: u64 = 4096;
+const NONE: u32 = u32::MAX;
+
+/// A buffer that is being filled.
+struct Open {
+    index: u32,
+    at: u64,
+}
+
+static ROADMAP: Lock<Open> = Lock::new(Open { index: NONE, at: 0 });
+
+/// Closes the pages between the buffers.
+pub fn start() {
+    let layout = tap::header().layout;
+    for index in 0..layout.count as u32 {
+        let guard = window::TAP + layout.offset(index) + layout.len;
+        // SAFETY: the page belongs to the tap and is used by nobody.
+        let done = unsafe { sys::call(libc::SYS_mprotect, [guard, PAGE, 0, 0, 0, 0]) };
+        if sys::failed(done) {
+            sys::die("the tap's guard pages cannot be closed");
+        }
+    }
+}
+
+/// Whether an address is in a page that was closed.
+pub fn is_guard(addr: u64) -> bool {
+    let layout = tap::header().layout;
+    let end = window::TAP + layout.total();
+    (window::TAP + layout.first..end).contains(&addr)
+}
+
+fn start_of(index: u32) -> u64 {
+    window::TAP + tap::header().layout.offset(index)
+}
+
+fn end_of(index: u32) -> u64 {
+    start_of(index) + tap::header().layout.len
+}
+
+/// Takes a free buffer, waiting for one if need be.
+fn take(kind: BufferKind, thread: u32) -> u32 {
+    let header = tap::header();
+    loop {
+        let seen = header.room.load(Ordering::Acquire);
+        if let Some(index) = header.take(kind, state::get().ids[0], thread) {
+            return index;
+        }
+        if header.closed.load(Ordering::Acquire) != 0 {
+            sys::die("nobody takes the trace any more");
+        }
+        header.waits.fetch_add(1, Ordering::Relaxed);
+        tap::wait(&header.room, seen, 100_000_000);
+    }
+}
+
+fn submit(index: u32, len: u64) {
+    let header = tap::header();
+    header.submit(index, len);
+    header.ring();
+    tap::wake(&header.doorbell);
+}
+
+/// Submits what is known about the roadmap.
+fn submit_roadmap() {
+    let mut roadmap = ROADMAP.lock();
+    if roadmap.index != NONE {
+        let index = std::mem::replace(&mut roadmap.index, NONE);
+        submit(index, roadmap.at - start_of(index));
+    }
+}
+
+/// Says what blocks a stretch of code makes.
+pub fn describe(head: RoadmapHead, code: &[u8]) {
+    let mut roadmap = ROADMAP.lock();
+    let len = (size_of::<RoadmapHead>() + code.len().next_multiple_of(8)) as u64;
+    if roadmap.index != NONE && roadmap.at + len > end_of(roadmap.index) {
+        let index = std::mem::replace(&mut roadmap.index, NONE);
+        submit(index, roadmap.at - start_of(index));
+    }
+    if roadmap.index == NONE {
+        roadmap.index = take(BufferKind::ROADMAP, NONE);
+        roadmap.at = start_of(roadmap.index);
+    }
+    let head_bytes = head.to_bytes();
+    let at = roadmap.at as *mut u8;
+    // SAFETY: the buffer is ours and has room for `len` bytes.
+    unsafe {
+        at.copy_from_nonoverlapping(head_bytes.as_ptr(), head_bytes.len());
+        at.add(head_bytes.len()).copy_from_nonoverlapping(code.as_ptr(), code.len());
+    }
+    roadmap.at += len;
+}
+
+/// Gives a thread its first buffer. Safe to call when it has one.
+pub fn open(ctx: &mut Ctx) {
+    if !state::get().traced || ctx.buffer_index != NONE {
+        return;
+    }
+    ctx.buffer_index = take(BufferKind::STREAM, ctx.id);
+    ctx.buffer = start_of(ctx.buffer_index);
+}
+
+/// Submits a thread's buffer.
+pub fn close(ctx: &mut Ctx) {
+    if ctx.buffer_index == NONE {
+        return;
+    }
+    submit_roadmap();
+    let index = std::mem::replace(&mut ctx.buffer_index, NONE);
+    submit(index, ctx.buffer - start_of(index));
+}
+
+/// Puts the next buffer in a thread's place of the full one.
+pub fn next(ctx: &mut Ctx) {
+    close(ctx);
+    open(ctx);
+}
+
+/// In the child of a fork: the parent's buffers stay the parent's.
+pub fn disown(ctx: &mut Ctx) {
+    ctx.buffer_index = NONE;
+    ROADMAP.lock().index = NONE;
+}
+
+/// For a fork: the child's streams may name blocks of the parent's, so what is known about
+/// the roadmap goes out first; it is not in the middle of a change while `during` runs.
+pub fn held<T>(during: impl FnOnce() -> T) -> T {
+    submit_roadmap();
+    let _roadmap = ROADMAP.lock();
+    during()
+}
+
+/// Appends an event.
+pub fn event(ctx: &mut Ctx, tag: u32, value: u64) {
+    let mut bytes = [0; EVENT_LEN];
+    bytes[..4].copy_from_slice(&tag.to_le_bytes());
+    bytes[4..].copy_from_slice(&value.to_le_bytes());
+    put(ctx, &bytes);
+}
+
+/// Appends an item, in one buffer.
+pub fn put(ctx: &mut Ctx, item: &[u8]) {
+    if !state::get().traced {
+        return;
+    }
+    open(ctx);
+    if item.len() > MOST_ITEM {
+        sys::die("an item of the trace is too long");
+    }
+    if ctx.buffer + item.len() as u64 > end_of(ctx.buffer_index) {
+        next(ctx);
+    }
+    // SAFETY: the buffer is this thread's and has room.
+    unsafe { (ctx.buffer as *mut u8).copy_from_nonoverlapping(item.as_ptr(), item.len()) };
+    ctx.buffer += item.len() as u64;
+}

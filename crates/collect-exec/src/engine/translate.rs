@@ -1,0 +1,379 @@
+//! Makes a fragment out of the program's code at one address.
+//!
+//! A superblock begins at the address asked for and runs on over untaken conditional
+//! branches and along direct jumps, until it meets a call, an indirect transfer, a system
+//! call, an address that already begins a fragment, or the limit.
+//!
+//! # Calls and returns
+//!
+//! The program must see its own return addresses on its stack, yet the processor predicts
+//! returns well only if calls and returns pair up. So a call in the cache is a real
+//! `call` over a landing pad, followed by code that puts the program's return address in place
+//! of the cache's; a return pops the program's address, finds the pad in the thread's table,
+//! pushes the pad's address and executes a real `ret`. The pad verifies that it is the right one
+//! and repairs the dead stack slot. No flags are touched anywhere.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use iced_x86::{Code, FlowControl, Instruction};
+
+use super::ctx::{JUMP_TABLE, RET_TABLE, at};
+use super::emit::{Emit, RAX, RCX};
+use super::fragment::{ExitKind, Pad, PadKind, Site, Spills};
+use super::mangle::{self, Source, Unsupported};
+use super::probe::Probes;
+use super::superblock::{self, Decoded};
+
+/// What a translation needs to know about its surroundings.
+pub trait Surroundings {
+    /// The program's code at an address: up to `most` bytes, none if it cannot be executed.
+    fn code(&mut self, pc: u64, most: usize) -> &'static [u8];
+    /// Whether a fragment begins at an address.
+    fn has_fragment(&self, pc: u64) -> bool;
+    /// Whether what runs is to be recorded.
+    fn traced(&self) -> bool;
+    /// The first of so many new identifiers of blocks.
+    fn identifiers(&mut self, count: usize) -> u32;
+    /// Room for a constant of eight bytes near the code.
+    fn constant(&mut self, value: u64) -> Option<u64>;
+}
+
+/// A displacement that leads out of the fragment.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenExit {
+    /// Its offset; `None` if the exit's own code stands at `inline`.
+    pub patch: Option<usize>,
+    /// What it means.
+    pub kind: ExitKind,
+    /// Where it leads.
+    pub target: u64,
+    /// Offset of a place for the stub in the code itself.
+    pub inline: Option<usize>,
+    /// For [`ExitKind::Flexible`], the identifier of the block.
+    pub block: u32,
+}
+
+/// A translation, not yet placed in the cache.
+pub struct Draft {
+    /// The code.
+    pub emit: Emit,
+    /// Offset of the entry.
+    pub entry: usize,
+    /// The map back.
+    pub sites: Vec<Site>,
+    /// Ways out.
+    pub exits: Vec<OpenExit>,
+    /// Landing pads, by their offsets in `at`.
+    pub pads: Vec<Pad>,
+    /// Stretches of the program's code.
+    pub source: Vec<(u64, u64)>,
+    /// For a traced superblock, what the host must know.
+    pub told: Option<Told>,
+    /// Where the call begins with which the superblock ends, if it is not its entry.
+    pub call: Option<Call>,
+}
+
+/// What the host must know about a superblock.
+pub struct Told {
+    /// Identifier of its first block.
+    pub first: u32,
+    /// How many blocks.
+    pub blocks: usize,
+    /// Its code.
+    pub code: Vec<u8>,
+}
+
+/// A call inside a superblock: a fragment of its own, because every call of the program must
+/// have one landing pad only, or returns to it would be predicted wrongly.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// The program's address.
+    pub pc: u64,
+    /// The offset of its code.
+    pub offset: usize,
+}
+
+/// Why there is no translation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// The address cannot be executed.
+    NotExecutable,
+    /// There is no such instruction.
+    Invalid,
+}
+
+enum Next {
+    Go(u64),
+    End,
+}
+
+/// Translates the superblock at `pc` for the cache address `base`.
+pub fn translate(
+    around: &mut dyn Surroundings,
+    pc: u64,
+    base: u64,
+    pad: Option<PadKind>,
+) -> Result<Draft, Failure> {
+    let mut insns = superblock::gather(around, pc);
+    if insns.is_empty() {
+        let empty = around.code(pc, 1).is_empty();
+        return Err(if empty { Failure::NotExecutable } else { Failure::Invalid });
+    }
+    let probes = if around.traced() { Probes::new(around, &mut insns) } else { Probes::none() };
+    let mut draft = Draft {
+        emit: Emit::new(base),
+        entry: 0,
+        sites: Vec::with_capacity(2 * insns.len()),
+        exits: Vec::new(),
+        pads: Vec::new(),
+        source: Vec::new(),
+        told: None,
+        call: None,
+    };
+    if pad == Some(PadKind::Jump) {
+        draft.pads.push(Pad { kind: PadKind::Jump, tag: pc, at: base });
+        draft.emit.verify(pc, at::MISS_JUMP);
+    }
+    draft.entry = draft.emit.offset();
+    draft.all(around, &insns, &probes);
+    draft.told = probes.told(&insns);
+    Ok(draft)
+}
+
+impl Draft {
+    fn all(&mut self, around: &mut dyn Surroundings, insns: &[Decoded], probes: &Probes) {
+        for (i, decoded) in insns.iter().enumerate() {
+            let pc = decoded.insn.ip();
+            match self.source.last_mut() {
+                Some(last) if last.1 == pc => last.1 = decoded.insn.next_ip(),
+                _ => self.source.push((pc, decoded.insn.next_ip())),
+            }
+            // Not every instruction of that flow is one: the decoder counts `syscall` too.
+            if decoded.insn.is_call_near() || decoded.insn.is_call_near_indirect() {
+                self.begin_call(pc);
+            }
+            if !probes.before(self, i, pc) {
+                self.leave(ExitKind::Unsupported, pc);
+                return;
+            }
+            let source = decoded.source();
+            let next = insns.get(i + 1).map(|d| d.insn.ip());
+            match self.one(around, &source, next) {
+                Next::Go(target) if next.is_none() => self.jump_out(target),
+                Next::Go(_) => {}
+                Next::End => return,
+            }
+        }
+    }
+
+    fn one(&mut self, around: &mut dyn Surroundings, source: &Source, next: Option<u64>) -> Next {
+        let insn = &source.insn;
+        self.site(insn.ip(), Spills::NONE);
+        let before = (self.emit.offset(), self.sites.len());
+        match self.kind(around, source, next) {
+            Ok(next) => next,
+            Err(Unsupported) => {
+                self.emit.cut(before.0);
+                self.sites.truncate(before.1);
+                self.call = None;
+                self.leave(ExitKind::Unsupported, insn.ip());
+                Next::End
+            }
+        }
+    }
+
+    fn kind(
+        &mut self,
+        around: &mut dyn Surroundings,
+        source: &Source,
+        next: Option<u64>,
+    ) -> Result<Next, Unsupported> {
+        let insn = &source.insn;
+        if matches!(insn.code(), Code::Syscall) {
+            self.leave(ExitKind::Syscall, insn.ip());
+            return Ok(Next::End);
+        }
+        match insn.flow_control() {
+            FlowControl::Next if superblock::changes_fs(insn) => {
+                self.plain(source)?;
+                if around.traced() {
+                    self.leave(ExitKind::Fs, insn.next_ip());
+                    return Ok(Next::End);
+                }
+            }
+            FlowControl::Next | FlowControl::Exception => self.plain(source)?,
+            FlowControl::Interrupt if insn.code() == Code::Int3 => self.plain(source)?,
+            FlowControl::ConditionalBranch => self.conditional(insn, source.bytes)?,
+            FlowControl::UnconditionalBranch if insn.is_jmp_short_or_near() => {
+                let target = insn.near_branch_target();
+                if next != Some(target) {
+                    self.jump_out(target);
+                    return Ok(Next::End);
+                }
+                return Ok(Next::Go(target));
+            }
+            FlowControl::Call if insn.is_call_near() => {
+                let fix = self.call_pad(insn.next_ip());
+                self.push_return(around, fix, insn.next_ip())?;
+                self.jump_out(insn.near_branch_target());
+                return Ok(Next::End);
+            }
+            FlowControl::IndirectBranch if insn.is_jmp_near_indirect() => {
+                self.spill_and_load(insn)?;
+                self.emit.raw(&[0x0f, 0xb7, 0xc1]); // movzx eax, cx
+                self.table_jump();
+                return Ok(Next::End);
+            }
+            FlowControl::IndirectCall if insn.is_call_near_indirect() => {
+                self.spill_and_load(insn)?;
+                self.site(insn.ip(), Spills::RCX);
+                let fix = self.call_pad(insn.next_ip());
+                self.push_return(around, fix, insn.next_ip())?;
+                self.emit.raw(&[0x0f, 0xb7, 0xc1]);
+                self.table_jump();
+                return Ok(Next::End);
+            }
+            FlowControl::Return => {
+                self.ret(insn)?;
+                return Ok(Next::End);
+            }
+            _ => return Err(Unsupported),
+        }
+        Ok(Next::Go(insn.next_ip()))
+    }
+
+    fn begin_call(&mut self, pc: u64) {
+        let offset = self.emit.offset();
+        if offset != self.entry {
+            self.call = Some(Call { pc, offset });
+        }
+    }
+
+    /// Notes that the code from here on belongs to an instruction.
+    pub fn site(&mut self, pc: u64, spills: Spills) {
+        let offset = self.emit.offset() as u32;
+        self.sites.push(Site { offset, spills, pc, probe: false });
+    }
+
+    fn plain(&mut self, source: &Source) -> Result<(), Unsupported> {
+        let (pc, sites) = (source.insn.ip(), &mut self.sites);
+        let mut note = |offset: usize, spills| {
+            sites.push(Site { offset: offset as u32, spills, pc, probe: false });
+        };
+        mangle::copy(&mut self.emit, source, &mut note)
+    }
+
+    fn conditional(&mut self, insn: &Instruction, bytes: &[u8]) -> Result<(), Unsupported> {
+        let target = insn.near_branch_target();
+        if insn.is_jcc_short_or_near() {
+            let code = insn.condition_code() as u8;
+            let patch = self.emit.jump_if(hardware_condition(code).ok_or(Unsupported)?);
+            self.exit(patch, target);
+            return Ok(());
+        }
+        if !insn.is_loop() && !insn.is_loopcc() && !insn.is_jcx_short() {
+            return Err(Unsupported);
+        }
+        // These know short targets only: a small ladder around a long jump.
+        let (_, head) = bytes.split_last().ok_or(Unsupported)?;
+        self.emit.raw(head);
+        self.emit.raw(&[2, 0xeb, 0]);
+        let over = self.emit.offset();
+        let patch = self.emit.jump();
+        let distance = (self.emit.offset() - over) as u8;
+        self.emit.set_byte(over - 1, distance);
+        self.exit(patch, target);
+        Ok(())
+    }
+
+    fn spill_and_load(&mut self, insn: &Instruction) -> Result<(), Unsupported> {
+        self.emit.save(at::SPILL_RAX, RAX);
+        self.emit.save(at::SPILL_RCX, RCX);
+        mangle::load_target(&mut self.emit, insn)
+    }
+
+    /// The call over the pad, and the pad; gives what must lead behind it.
+    fn call_pad(&mut self, return_address: u64) -> usize {
+        let fix = self.emit.call();
+        let at = self.emit.here();
+        self.pads.push(Pad { kind: PadKind::Ret, tag: return_address, at });
+        self.emit.verify_return(return_address);
+        self.site(return_address, Spills::NONE);
+        let patch = self.emit.jump();
+        self.exit(patch, return_address);
+        fix
+    }
+
+    fn push_return(
+        &mut self,
+        around: &mut dyn Surroundings,
+        fix: usize,
+        return_address: u64,
+    ) -> Result<(), Unsupported> {
+        self.emit.land(fix);
+        let constant = around.constant(return_address).ok_or(Unsupported)?;
+        self.emit.raw(&[0x48, 0x8d, 0x64, 0x24, 0x08]); // lea rsp, [rsp+8]
+        let distance = mangle::reach(self.emit.here() + 6, constant).ok_or(Unsupported)?;
+        self.emit.raw(&[0xff, 0x35]); // push [rip+distance]
+        self.emit.raw(&distance.to_le_bytes());
+        Ok(())
+    }
+
+    fn table_jump(&mut self) {
+        self.emit.raw(&[0x65, 0xff, 0x24, 0xc5]); // jmp gs:[rax*8+table]
+        self.emit.raw(&JUMP_TABLE.to_le_bytes());
+    }
+
+    fn ret(&mut self, insn: &Instruction) -> Result<(), Unsupported> {
+        let drop = match insn.code() {
+            Code::Retnq => 0,
+            Code::Retnq_imm16 => insn.immediate16(),
+            _ => return Err(Unsupported),
+        };
+        self.emit.save(at::SPILL_RAX, RAX);
+        self.emit.save(at::SPILL_RCX, RCX);
+        self.emit.raw(&[0x59, 0x0f, 0xb7, 0xc1]); // pop rcx; movzx eax, cx
+        if drop != 0 {
+            // The slot below the stack pointer belongs to the program here, so no push.
+            self.emit.raw(&[0x48, 0x8d, 0xa4, 0x24]); // lea rsp, [rsp+drop]
+            self.emit.raw(&u32::from(drop).to_le_bytes());
+            self.table_jump();
+            return Ok(());
+        }
+        self.emit.raw(&[0x65, 0xff, 0x34, 0xc5]); // push gs:[rax*8+table]
+        self.emit.raw(&RET_TABLE.to_le_bytes());
+        self.emit.raw(&[0xc3]);
+        Ok(())
+    }
+
+    fn exit(&mut self, patch: usize, target: u64) {
+        let kind = ExitKind::Direct;
+        self.exits.push(OpenExit { patch: Some(patch), kind, target, inline: None, block: 0 });
+    }
+
+    fn jump_out(&mut self, target: u64) {
+        self.site(target, Spills::NONE);
+        let patch = self.emit.jump();
+        self.exit(patch, target);
+    }
+
+    fn leave(&mut self, kind: ExitKind, target: u64) {
+        self.leave_for(kind, target, 0);
+    }
+
+    /// Leaves the cache with a block's identifier.
+    pub fn leave_for(&mut self, kind: ExitKind, target: u64, block: u32) {
+        let inline = Some(self.emit.offset());
+        self.exits.push(OpenExit { patch: None, kind, target, inline, block });
+        self.emit.leave(0);
+    }
+}
+
+/// The hardware's code of a condition, from the decoder's numbering.
+fn hardware_condition(code: u8) -> Option<u8> {
+    use iced_x86::ConditionCode as C;
+    const ORDER: [C; 16] = [
+        C::o, C::no, C::b, C::ae, C::e, C::ne, C::be, C::a, C::s, C::ns, C::p, C::np, C::l, C::ge,
+        C::le, C::g,
+    ];
+    ORDER.iter().position(|&c| c as u8 == code).map(|i| i as u8)
+}

@@ -1,0 +1,78 @@
+//! The roadmap as the host knows it: every block by its identifier.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::rc::Rc;
+
+use ichnos_base::{GuestVa, ProcessId};
+use ichnos_trace::{Step, Width};
+
+use crate::plan::{decode_all, plan_superblock};
+use crate::words::{HEAD_LEN, RoadmapHead};
+
+/// A block.
+#[derive(Debug)]
+pub struct Known {
+    /// Where it begins.
+    pub entry: GuestVa,
+    /// Its address space.
+    pub process: ProcessId,
+    /// What replay does.
+    pub steps: Vec<Step>,
+    /// The widths of the words that it takes, in order.
+    pub widths: Vec<Width>,
+    /// Whether it is one instruction whose accesses the stream tells.
+    pub flexible: bool,
+    /// Its machine code.
+    pub code: Vec<u8>,
+}
+
+/// All blocks.
+#[derive(Debug, Default)]
+pub struct Book {
+    blocks: Vec<Option<Rc<Known>>>,
+}
+
+impl Book {
+    /// A block.
+    pub fn get(&self, identifier: u32) -> Option<&Rc<Known>> {
+        self.blocks.get(identifier as usize)?.as_ref()
+    }
+
+    /// Takes a buffer of roadmap messages; what cannot be understood is left out.
+    pub fn read(&mut self, mut bytes: &[u8]) {
+        while let Some(head) = RoadmapHead::parse(bytes) {
+            let len = head.code_len as usize;
+            let Some(code) = bytes.get(HEAD_LEN..HEAD_LEN + len) else { return };
+            self.add(&head, code);
+            bytes = bytes.get(HEAD_LEN + len.next_multiple_of(8)..).unwrap_or_default();
+        }
+    }
+
+    fn add(&mut self, head: &RoadmapHead, code: &[u8]) -> Option<()> {
+        let insts = decode_all(code, GuestVa(head.pc))?;
+        let plan = plan_superblock(&insts)?;
+        let last = head.first as usize + plan.pieces.len();
+        if self.blocks.len() < last {
+            self.blocks.resize(last, None);
+        }
+        for (i, piece) in plan.pieces.iter().enumerate() {
+            let takes = |s: &Step| match s {
+                Step::Take { width, .. } => Some(*width),
+                _ => None,
+            };
+            let start = piece.entry.since(GuestVa(head.pc)) as usize;
+            let insts = insts.get(piece.insns.clone()).unwrap_or_default();
+            let len: usize = insts.iter().map(|i| usize::from(i.length())).sum();
+            let known = Known {
+                entry: piece.entry,
+                process: ProcessId(head.process),
+                steps: piece.steps.clone(),
+                widths: piece.steps.iter().filter_map(takes).collect(),
+                flexible: piece.steps.iter().any(|s| matches!(s, Step::Flex { .. })),
+                code: code.get(start..start + len).unwrap_or_default().to_vec(),
+            };
+            self.blocks[head.first as usize + i] = Some(Rc::new(known));
+        }
+        Some(())
+    }
+}

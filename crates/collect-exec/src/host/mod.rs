@@ -1,0 +1,16 @@
+//! The host side: starts programs and puts the engine into them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod book;
+mod channel;
+mod collect;
+mod follow;
+mod inject;
+mod launch;
+mod maps;
+mod remote;
+mod self_image;
+mod stream;
+
+pub use collect::{CollectError, Outcome};
+pub use launch::{Launch, Randomize, Record, Tracee};

@@ -1,0 +1,132 @@
+//! What the bytes in a buffer of the tap mean: between engine and host of one build.
+//!
+//! A stream is a sequence of items, each beginning with a four-byte tag. A tag below
+//! [`FIRST_EVENT`] is a block's identifier, followed by what its save points stored (four or eight bytes each,
+//! in order), or, for a flexible block, by runs. Any other tag is an event with one
+//! eight-byte argument. Tag zero ends the buffer: it was not filled further.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+/// The first tag that is no identifier.
+pub const FIRST_EVENT: u32 = 0xffff_ff00;
+/// The thread goes on at this address, whatever comes next in the stream.
+pub const LEFT: u32 = FIRST_EVENT | 1;
+/// The last block ended before the instruction at this address, which did not retire.
+pub const CUT: u32 = FIRST_EVENT | 2;
+/// The base of fs is this from here on.
+pub const FS_BASE: u32 = FIRST_EVENT | 3;
+/// The thread has ended with this status.
+pub const END: u32 = FIRST_EVENT | 4;
+/// Bytes of an event.
+pub const EVENT_LEN: usize = 12;
+
+/// The longest item of a stream: what a buffer must have room for.
+pub const MOST_ITEM: usize = 4096 - 64;
+
+/// Head of a roadmap message: what blocks a stretch of code makes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoadmapHead {
+    /// Identifier of the first block; the others follow.
+    pub first: u32,
+    /// How many blocks; zero ends the buffer.
+    pub blocks: u32,
+    /// The address of the code.
+    pub pc: u64,
+    /// The process that holds it.
+    pub process: u32,
+    /// Bytes of code that follow, padded to eight.
+    pub code_len: u32,
+}
+
+/// Bytes of the head.
+pub const HEAD_LEN: usize = 24;
+
+impl RoadmapHead {
+    /// The bytes.
+    pub fn to_bytes(self) -> [u8; HEAD_LEN] {
+        let mut out = [0; HEAD_LEN];
+        out[..4].copy_from_slice(&self.first.to_le_bytes());
+        out[4..8].copy_from_slice(&self.blocks.to_le_bytes());
+        out[8..16].copy_from_slice(&self.pc.to_le_bytes());
+        out[16..20].copy_from_slice(&self.process.to_le_bytes());
+        out[20..24].copy_from_slice(&self.code_len.to_le_bytes());
+        out
+    }
+
+    /// The head at the start of some bytes, unless they end the buffer.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let head = Self {
+            first: u32_at(bytes, 0)?,
+            blocks: u32_at(bytes, 4)?,
+            pc: u64_at(bytes, 8)?,
+            process: u32_at(bytes, 16)?,
+            code_len: u32_at(bytes, 20)?,
+        };
+        (head.blocks != 0).then_some(head)
+    }
+}
+
+/// Four bytes at an offset.
+pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+/// Eight bytes at an offset.
+pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
+}
+
+/// Accesses of a flexible instruction that follow each other at fixed distances: first
+/// of each lane, second of each, and so on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Run {
+    /// How many turns.
+    pub turns: u64,
+    /// Kind, flags, size, first address and stride of the lanes.
+    pub lanes: [Option<Lane>; 2],
+}
+
+/// One of the lanes.
+#[derive(Clone, Copy, Debug)]
+pub struct Lane {
+    /// Kind (0 load, 1 store, 2 prefetch, 3 flush) and, shifted by 8, flags.
+    pub what: u32,
+    /// Bytes.
+    pub size: u32,
+    /// First address.
+    pub base: u64,
+    /// From one to the next.
+    pub stride: u64,
+}
+
+impl Run {
+    /// Appends the bytes.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        let lanes = self.lanes.iter().flatten().count() as u32;
+        out.extend(self.turns.to_le_bytes());
+        out.extend(lanes.to_le_bytes());
+        for lane in self.lanes.iter().flatten() {
+            out.extend(lane.what.to_le_bytes());
+            out.extend(lane.size.to_le_bytes());
+            out.extend(lane.base.to_le_bytes());
+            out.extend(lane.stride.to_le_bytes());
+        }
+    }
+
+    /// The run at an offset, and the offset behind it.
+    pub fn parse(bytes: &[u8], at: usize) -> Option<(Self, usize)> {
+        let (turns, count) = (u64_at(bytes, at)?, u32_at(bytes, at + 8)?);
+        let mut run = Self { turns, lanes: [None; 2] };
+        let mut at = at + 12;
+        for lane in run.lanes.iter_mut().take(count as usize) {
+            *lane = Some(Lane {
+                what: u32_at(bytes, at)?,
+                size: u32_at(bytes, at + 4)?,
+                base: u64_at(bytes, at + 8)?,
+                stride: u64_at(bytes, at + 16)?,
+            });
+            at += 24;
+        }
+        Some((run, at))
+    }
+}

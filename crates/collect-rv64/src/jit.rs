@@ -1,0 +1,233 @@
+//! Generated code: blocks of guest instructions as x86-64, for harts that
+//! nobody watches. What a block cannot do it leaves to the interpreter, so the
+//! interpreter's semantics are the only complete ones, and both retire exactly
+//! the same instructions at the same counts.
+//!
+//! Blocks are found by place in RAM and guest address. Jumps inside a page are
+//! linked, all others go through the hart's table of jumps. When code is
+//! overwritten, the entries of its blocks become jumps to their own way out;
+//! when memory is full, everything is forgotten.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod block;
+mod enter;
+mod float;
+mod integer;
+mod state;
+mod thunks;
+mod transfer;
+mod x86;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use ichnos_base::CacheAddr;
+use ichnos_codemem::CodeMem;
+use ichnos_isa_rv64::Insn;
+
+use crate::code::{Code, Decoded};
+use crate::ram::{CodeWrite, PAGE_SHIFT, PAGE_SIZE, Ram};
+use block::{Block, ENTRY_JUMP, Translated};
+pub(crate) use state::{Reason, Shared};
+use thunks::Thunks;
+
+/// Bytes of generated code: at about 100 a guest instruction, room for more than
+/// half a million.
+const MEMORY: usize = 64 << 20;
+/// No block is longer, in guest instructions.
+const LONGEST: usize = 48;
+/// Bytes that a block cannot exceed.
+const BLOCK_MOST: usize = 1 << 15;
+/// A block is translated when it has been reached so often. Measured on a kernel
+/// boot: at 1 translation dominates, above 10 the interpreter does.
+const HOT: u8 = 4;
+const HEAT: usize = 1 << 16;
+
+/// Where a block stands in the guest: index into RAM, and guest address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Key {
+    index: usize,
+    va: u64,
+}
+
+/// A block of generated code.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    at: CacheAddr,
+    limit_exit: u32,
+    insns: u32,
+    /// Guest bytes.
+    len: u32,
+}
+
+/// A jump that can be linked.
+#[derive(Clone, Copy, Debug)]
+struct Site {
+    displacement: CacheAddr,
+    target: u64,
+}
+
+/// What to do at a place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found {
+    /// Run this block, which has so many instructions.
+    Block { at: CacheAddr, insns: u64 },
+    /// Interpret.
+    Nothing,
+}
+
+/// Mixes numbers; keys are already well spread but for their low bits.
+#[derive(Default)]
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(byte.into());
+        }
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = (self.0.rotate_left(5) ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    fn write_usize(&mut self, n: usize) {
+        self.write_u64(n as u64);
+    }
+}
+
+/// All generated code.
+#[derive(Debug)]
+pub(crate) struct Jit {
+    memory: CodeMem,
+    thunks: Thunks,
+    blocks: HashMap<Key, Option<Known>, BuildHasherDefault<Mix>>,
+    by_page: HashMap<usize, Vec<Key>, BuildHasherDefault<Mix>>,
+    sites: Vec<Site>,
+    heat: Vec<u8>,
+    /// Grows when everything is forgotten: harts' tables of jumps are stale then.
+    generation: u64,
+}
+
+impl Jit {
+    /// None if the host gives no executable memory: then all is interpreted.
+    pub(crate) fn new() -> Option<Self> {
+        let mut memory = CodeMem::new(MEMORY).ok()?;
+        let (bytes, thunks) = Thunks::generate();
+        memory.append(&bytes)?;
+        Some(Self {
+            memory,
+            thunks,
+            blocks: HashMap::default(),
+            by_page: HashMap::default(),
+            sites: Vec::new(),
+            heat: vec![0; HEAT],
+            generation: 0,
+        })
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The processor's address of a block.
+    pub(crate) fn address(&self, at: CacheAddr) -> u64 {
+        self.memory.address(at) as u64
+    }
+
+    /// The block at a place, translated if it has become hot.
+    pub(crate) fn find(&mut self, index: usize, va: u64, code: &mut Code, ram: &Ram) -> Found {
+        let key = Key { index, va };
+        if let Some(known) = self.blocks.get(&key) {
+            return known
+                .map_or(Found::Nothing, |k| Found::Block { at: k.at, insns: k.insns.into() });
+        }
+        let heat = &mut self.heat[(index >> 1) & (HEAT - 1)];
+        *heat = heat.saturating_add(1);
+        if *heat < HOT || code.page(index & !(PAGE_SIZE - 1)).is_none() {
+            return Found::Nothing;
+        }
+        self.translate(key, code, ram)
+    }
+
+    fn translate(&mut self, key: Key, code: &mut Code, ram: &Ram) -> Found {
+        if self.memory.free() < BLOCK_MOST {
+            self.forget_all();
+        }
+        let (insns, len) = block_at(key.index, code, ram);
+        let block = Block::new(&self.thunks, self.memory.next(), key.va, self.sites.len() as u64);
+        let known = block.translate(&insns).and_then(|t| self.add(&t, len));
+        self.blocks.insert(key, known);
+        self.by_page.entry(key.index >> PAGE_SHIFT).or_default().push(key);
+        known.map_or(Found::Nothing, |k| Found::Block { at: k.at, insns: k.insns.into() })
+    }
+
+    fn add(&mut self, t: &Translated, len: usize) -> Option<Known> {
+        let at = self.memory.append(&t.bytes)?;
+        self.sites.extend(
+            t.links
+                .iter()
+                .map(|l| Site { displacement: at.offset(l.displacement as u64), target: l.target }),
+        );
+        Some(Known { at, limit_exit: t.limit_exit as u32, insns: t.insns as u32, len: len as u32 })
+    }
+
+    /// Lets a jump go straight to the block that it was found to reach.
+    pub(crate) fn link(&mut self, site: u64, va: u64, to: CacheAddr) {
+        let Some(site) = self.sites.get(site as usize).filter(|s| s.target == va) else { return };
+        let displacement = to.0 as i64 - (site.displacement.0 as i64 + 4);
+        self.memory.patch(site.displacement, &(displacement as i32).to_le_bytes());
+    }
+
+    /// Ends blocks that contain code which was overwritten.
+    pub(crate) fn forget(&mut self, write: CodeWrite) {
+        let end = write.start + write.len;
+        for page in write.start >> PAGE_SHIFT..=(end.max(1) - 1) >> PAGE_SHIFT {
+            let Some(keys) = self.by_page.get_mut(&page) else { continue };
+            let (memory, blocks) = (&mut self.memory, &mut self.blocks);
+            keys.retain(|key| {
+                let known = blocks.get(key).copied().flatten();
+                let len = known.map_or(4, |k| k.len as usize);
+                if key.index >= end || key.index + len <= write.start {
+                    return true;
+                }
+                blocks.remove(key);
+                if let Some(k) = known {
+                    let displacement = i64::from(k.limit_exit) - ENTRY_JUMP as i64;
+                    let mut jump = [0xe9, 0, 0, 0, 0];
+                    jump[1..].copy_from_slice(&(displacement as i32).to_le_bytes());
+                    memory.patch(k.at, &jump);
+                }
+                false
+            });
+        }
+    }
+
+    fn forget_all(&mut self) {
+        let (bytes, thunks) = Thunks::generate();
+        self.memory.truncate(CacheAddr(bytes.len() as u64));
+        self.thunks = thunks;
+        self.blocks.clear();
+        self.by_page.clear();
+        self.sites.clear();
+        self.generation += 1;
+    }
+}
+
+/// The instructions of a block and how many bytes they are. Decoding them fills
+/// their slots, so that a page without slots has no blocks either.
+fn block_at(index: usize, code: &mut Code, ram: &Ram) -> (Vec<Insn>, usize) {
+    let mut insns = Vec::with_capacity(LONGEST);
+    let mut at = index;
+    while insns.len() < LONGEST && at >> PAGE_SHIFT == index >> PAGE_SHIFT {
+        if !matches!(code.decode(at, ram), Decoded::Insn) {
+            break;
+        }
+        let slot = code.page(at & !(PAGE_SIZE - 1)).and_then(|p| p[at % PAGE_SIZE / 2].insn);
+        let Some(insn) = slot else { break };
+        at += usize::from(insn.len);
+        insns.push(insn);
+    }
+    (insns, at - index)
+}

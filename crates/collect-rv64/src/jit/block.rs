@@ -1,0 +1,268 @@
+//! Translates one block: straight-line code of one page with conditional exits.
+//!
+//! Layout: entry check (enough instructions left?), then the instructions, then
+//! the cold parts: taken branches, slow memory accesses, the way out when the
+//! check fails. `r13` counts down at exits only, by what has retired until then,
+//! so that a block costs one compare and one subtraction.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::CacheAddr;
+use ichnos_isa_rv64::Insn;
+
+use crate::cpu::SINK;
+use crate::jit::state::{mapped, operand, x_place};
+use crate::jit::thunks::Thunks;
+use crate::jit::x86::{Alu, Code, Cond, Hole, Operand, R13, RAX, RCX, Reg, W64};
+use crate::jit::{float, integer, transfer};
+use crate::ram::PAGE_SIZE;
+
+/// Bytes of the jump that overwrites the entry of a block that is no more.
+pub(crate) const ENTRY_JUMP: usize = 5;
+
+/// A jump that can be linked to its target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Link {
+    /// Where its displacement stands, from the block's start.
+    pub(crate) displacement: usize,
+    /// The guest address it goes to, in the same page.
+    pub(crate) target: u64,
+}
+
+/// A translated block.
+#[derive(Debug)]
+pub(crate) struct Translated {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) links: Vec<Link>,
+    /// The way out when too few instructions are left, from the block's start.
+    pub(crate) limit_exit: usize,
+    /// Guest instructions translated.
+    pub(crate) insns: usize,
+}
+
+/// What became of an instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// Translated; the next one follows.
+    Next,
+    /// Translated; nothing follows.
+    End,
+    /// Not translated.
+    Unknown,
+}
+
+/// Cold code that is still to be written.
+#[derive(Clone, Copy, Debug)]
+enum Cold {
+    /// A taken branch: `retired` instructions, then on to `target`.
+    Taken { hole: Hole, retired: usize, target: u64 },
+    /// An instruction for the interpreter: `retired` before it.
+    Interpret { hole: Hole, retired: usize, pc: u64 },
+}
+
+/// A block under construction.
+pub(crate) struct Block<'a> {
+    pub(crate) code: Code,
+    thunks: &'a Thunks,
+    /// Where the block will stand.
+    base: CacheAddr,
+    /// The guest address of its first instruction.
+    start: u64,
+    /// The guest address of the present instruction.
+    pub(crate) pc: u64,
+    /// Instructions before the present one.
+    pub(crate) index: usize,
+    cold: Vec<Cold>,
+    links: Vec<Link>,
+    first_site: u64,
+    /// Whether the block has checked that floating point may be used.
+    pub(crate) float_checked: bool,
+    /// Whether it has checked that the dynamic rounding mode is to nearest.
+    pub(crate) rounding_checked: bool,
+}
+
+impl<'a> Block<'a> {
+    /// A block at guest address `start`, to stand at `base`; its links are
+    /// numbered from `first_site`.
+    pub(crate) fn new(thunks: &'a Thunks, base: CacheAddr, start: u64, first_site: u64) -> Self {
+        Self {
+            code: Code::default(),
+            thunks,
+            base,
+            start,
+            pc: start,
+            index: 0,
+            cold: Vec::new(),
+            links: Vec::new(),
+            first_site,
+            float_checked: false,
+            rounding_checked: false,
+        }
+    }
+
+    /// Translates instructions until one ends the block or is not known. None if
+    /// there is nothing to translate.
+    pub(crate) fn translate(mut self, insns: &[Insn]) -> Option<Translated> {
+        let entry = self.check_limit();
+        let mut ended = false;
+        for insn in insns {
+            match self.step(insn) {
+                Step::Next => {}
+                Step::Unknown => break,
+                Step::End => ended = true,
+            }
+            self.index += 1;
+            self.pc = self.pc.wrapping_add(insn.len.into());
+            if ended {
+                break;
+            }
+        }
+        if self.index == 0 {
+            return None;
+        }
+        let insns = self.index;
+        if !ended {
+            self.go(insns, self.pc);
+        }
+        self.write_cold();
+        let limit_exit = self.code.here();
+        let limit = entry.1;
+        self.code.fill(limit, limit_exit);
+        self.code.mov_imm(RAX, self.start);
+        self.jump_to(self.thunks.limit);
+        let count = i32::try_from(insns).ok()?.to_le_bytes();
+        self.code.bytes.get_mut(entry.0..entry.0 + 4)?.copy_from_slice(&count);
+        Some(Translated { bytes: self.code.bytes, links: self.links, limit_exit, insns })
+    }
+
+    /// The compare with the block's length, which is filled in at the end: its
+    /// place and the jump that follows it.
+    fn check_limit(&mut self) -> (usize, Hole) {
+        // A large number forces the long form of the instruction.
+        self.code.alu_imm(W64, Alu::Cmp, Operand::Reg(R13), i32::MAX);
+        let place = self.code.here() - 4;
+        (place, self.code.jump_if(Cond::Less))
+    }
+
+    fn step(&mut self, insn: &Insn) -> Step {
+        let known = integer::translate(self, insn);
+        if known != Step::Unknown {
+            return known;
+        }
+        let known = transfer::translate(self, insn);
+        if known != Step::Unknown {
+            return known;
+        }
+        float::translate(self, insn)
+    }
+
+    /// A jump to shared code.
+    pub(crate) fn jump_to(&mut self, target: CacheAddr) {
+        let hole = self.code.jump();
+        let displacement = target.0 as i64 - (self.base.0 as i64 + hole.0 as i64 + 4);
+        if let Some(bytes) = self.code.bytes.get_mut(hole.0..hole.0 + 4) {
+            bytes.copy_from_slice(&(displacement as i32).to_le_bytes());
+        }
+    }
+
+    /// Counts what has retired and looks up the block at the address in `rax`.
+    pub(crate) fn go_indirect(&mut self, retired: usize) {
+        self.code.alu_imm(W64, Alu::Sub, Operand::Reg(R13), retired as i32);
+        self.jump_to(self.thunks.indirect);
+    }
+
+    /// Counts what has retired and goes on at a fixed guest address. Inside the
+    /// page the jump can be linked: the page's translation is the present one.
+    pub(crate) fn go(&mut self, retired: usize, target: u64) {
+        self.code.alu_imm(W64, Alu::Sub, Operand::Reg(R13), retired as i32);
+        let same_page = (target ^ self.start) < PAGE_SIZE as u64;
+        if !same_page {
+            self.code.mov_imm(RAX, target);
+            return self.jump_to(self.thunks.indirect);
+        }
+        let hole = self.code.jump();
+        if target == self.start {
+            return self.code.fill(hole, 0);
+        }
+        self.code.fill_here(hole);
+        let site = self.first_site + self.links.len() as u64;
+        self.links.push(Link { displacement: hole.0, target });
+        self.code.mov_imm(RAX, target);
+        self.code.mov_imm(RCX, site);
+        self.jump_to(self.thunks.link);
+    }
+
+    /// The present instruction goes to the interpreter if the condition holds.
+    pub(crate) fn interpret_if(&mut self, cond: Cond) {
+        let hole = self.code.jump_if(cond);
+        self.cold.push(Cold::Interpret { hole, retired: self.index, pc: self.pc });
+    }
+
+    /// The present instruction branches to `target` if the condition holds.
+    pub(crate) fn branch_if(&mut self, cond: Cond, target: u64) {
+        let hole = self.code.jump_if(cond);
+        self.cold.push(Cold::Taken { hole, retired: self.index + 1, target });
+    }
+
+    fn write_cold(&mut self) {
+        for cold in std::mem::take(&mut self.cold) {
+            match cold {
+                Cold::Taken { hole, retired, target } => {
+                    self.code.fill_here(hole);
+                    self.go(retired, target);
+                }
+                Cold::Interpret { hole, retired, pc } => {
+                    self.code.fill_here(hole);
+                    if retired > 0 {
+                        self.code.alu_imm(W64, Alu::Sub, Operand::Reg(R13), retired as i32);
+                    }
+                    self.code.mov_imm(RAX, pc);
+                    self.jump_to(self.thunks.interpret);
+                }
+            }
+        }
+    }
+
+    /// A register that holds a guest register: its own, or `scratch`.
+    pub(crate) fn source(&mut self, register: u8, scratch: Reg) -> Reg {
+        match mapped(register) {
+            Some(reg) => reg,
+            None => {
+                self.code.mov(W64, scratch, operand(register));
+                scratch
+            }
+        }
+    }
+
+    /// Where a result that needs `second` until the end may be computed: in the
+    /// guest register's own host register, or in `rax`.
+    pub(crate) fn target(&self, register: u8, first: u8, second: u8) -> Reg {
+        match mapped(register) {
+            Some(reg) if second != register || first == register => reg,
+            _ => RAX,
+        }
+    }
+
+    /// Makes a computed result a guest register's value.
+    pub(crate) fn write(&mut self, register: u8, from: Reg) {
+        match mapped(register) {
+            Some(reg) => self.code.mov_rr(reg, from),
+            None if register == SINK => {}
+            None => self.code.store(8, x_place(register), from),
+        }
+    }
+
+    /// Sets a guest register to a number, leaving `rax` alone.
+    pub(crate) fn write_number(&mut self, register: u8, value: u64) {
+        match mapped(register) {
+            Some(reg) => self.code.mov_imm(reg, value),
+            None if register == SINK => {}
+            None => match i32::try_from(value as i64) {
+                Ok(short) => self.code.store_imm(x_place(register), short),
+                Err(_) => {
+                    self.code.mov_imm(RCX, value);
+                    self.code.store(8, x_place(register), RCX);
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What generated code and the engine share: host registers, offsets into the
+//! hart, and why generated code returned.
+//!
+//! | host register | holds |
+//! |---|---|
+//! | `rbx` | the hart |
+//! | `r13` | instructions that may still retire |
+//! | `r14` | the start of RAM |
+//! | `r15` | the translation table's active bank |
+//! | `rbp rsi rdi r8-r12` | guest registers, see [`mapped`] |
+//! | `rax rcx rdx xmm0 xmm1` | nothing for long |
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::mem::offset_of;
+
+use crate::cpu::Cpu;
+use crate::jit::x86::{Mem, Operand, R8, R9, R10, R11, R12, RBP, RBX, RDI, RSI, Reg};
+
+/// Why generated code returned; the hart's `pc` is where to go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Reason {
+    /// The next block is not known to generated code.
+    Lookup = 0,
+    /// The instruction at `pc` is for the interpreter: not translated, or its
+    /// memory access needs the slow way.
+    Interpret = 1,
+    /// The next block is reached by a jump that can be linked to it.
+    Link = 2,
+    /// Fewer instructions may retire than the next block has.
+    Limit = 3,
+}
+
+/// The part of a hart that only generated code uses.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Shared {
+    /// A [`Reason`], as a number.
+    pub(crate) reason: u64,
+    /// Which jump wants to be linked.
+    pub(crate) site: u64,
+    /// The host's floating-point control and flags on return.
+    pub(crate) mxcsr: u32,
+    /// The same on entry.
+    pub(crate) mxcsr_clear: u32,
+}
+
+/// Guest registers that live in host registers while generated code runs: those
+/// that compilers use most.
+pub(crate) const MAPPED: [(u8, Reg); 8] =
+    [(2, RBP), (8, R12), (10, RSI), (11, RDI), (12, R8), (13, R9), (14, R10), (15, R11)];
+
+/// The host register of a guest register.
+pub(crate) const fn mapped(register: u8) -> Option<Reg> {
+    let mut n = 0;
+    while n < MAPPED.len() {
+        if MAPPED[n].0 == register {
+            return Some(MAPPED[n].1);
+        }
+        n += 1;
+    }
+    None
+}
+
+const fn field(offset: usize) -> Mem {
+    Mem::at(RBX, offset as i32)
+}
+
+/// An integer register's place in the hart.
+pub(crate) const fn x_place(register: u8) -> Mem {
+    field(offset_of!(Cpu, x) + 8 * register as usize)
+}
+
+/// A floating-point register's place in the hart.
+pub(crate) const fn f_place(register: u8) -> Mem {
+    field(offset_of!(Cpu, f) + 8 * register as usize)
+}
+
+/// The upper half of a floating-point register.
+pub(crate) const fn f_high(register: u8) -> Mem {
+    field(offset_of!(Cpu, f) + 8 * register as usize + 4)
+}
+
+/// Where a guest register is.
+pub(crate) const fn operand(register: u8) -> Operand {
+    match mapped(register) {
+        Some(reg) => Operand::Reg(reg),
+        None => Operand::Mem(x_place(register)),
+    }
+}
+
+pub(crate) const PC: Mem = field(offset_of!(Cpu, pc));
+pub(crate) const REASON: Mem = field(offset_of!(Cpu, shared.reason));
+pub(crate) const SITE: Mem = field(offset_of!(Cpu, shared.site));
+pub(crate) const MXCSR: Mem = field(offset_of!(Cpu, shared.mxcsr));
+pub(crate) const MXCSR_CLEAR: Mem = field(offset_of!(Cpu, shared.mxcsr_clear));
+pub(crate) const FLOAT_STATE: Mem = field(offset_of!(Cpu, float_state));
+pub(crate) const FRM: Mem = field(offset_of!(Cpu, frm));
+pub(crate) const JUMPS: Mem = field(offset_of!(Cpu, tlb.jumps));
+pub(crate) const KEY: Mem = field(offset_of!(Cpu, tlb.key));

@@ -1,0 +1,107 @@
+//! Code that all blocks share: the way in, the ways out, and the lookup of
+//! computed jumps.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::CacheAddr;
+
+use crate::jit::state::{
+    JUMPS, KEY, MAPPED, MXCSR, MXCSR_CLEAR, PC, REASON, Reason, SITE, x_place,
+};
+use crate::jit::x86::{
+    Alu, Code, Cond, Mem, Operand, R8, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP,
+    Shift, W32, W64,
+};
+use crate::tlb::JUMPS_COUNT;
+
+/// Registers that the host's calling convention wants back.
+const SAVED: [crate::jit::x86::Reg; 6] = [RBX, RBP, R12, R13, R14, R15];
+
+/// Where the shared code stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Thunks {
+    /// `fn(hart, ram, bank, block, instructions) -> instructions left`.
+    pub(crate) enter: CacheAddr,
+    /// Leaves with `pc` in `rax`.
+    pub(crate) interpret: CacheAddr,
+    pub(crate) limit: CacheAddr,
+    /// Leaves with `pc` in `rax` and a site's number in `ecx`.
+    pub(crate) link: CacheAddr,
+    /// Goes to the block at the address in `rax`, if it is known.
+    pub(crate) indirect: CacheAddr,
+}
+
+impl Thunks {
+    /// The shared code, to stand at the start of memory.
+    pub(crate) fn generate() -> (Vec<u8>, Self) {
+        let mut code = Code::default();
+        let enter = address(&code);
+        for reg in SAVED {
+            code.push(reg);
+        }
+        code.alu_imm(W64, Alu::Sub, Operand::Reg(RSP), 8);
+        code.mov_rr(RBX, RDI);
+        code.mov_rr(R14, RSI);
+        code.mov_rr(R15, RDX);
+        code.mov_rr(R13, R8);
+        code.mov_rr(RAX, RCX);
+        code.control(2, MXCSR_CLEAR);
+        for (guest, host) in MAPPED {
+            code.mov(W64, host, Operand::Mem(x_place(guest)));
+        }
+        code.jump_reg(RAX);
+
+        let mut leave = Vec::new();
+        let mut exit = |code: &mut Code, reason: Reason| {
+            let at = address(code);
+            code.store_imm(REASON, reason as i32);
+            leave.push(code.jump());
+            at
+        };
+        let interpret = exit(&mut code, Reason::Interpret);
+        let limit = exit(&mut code, Reason::Limit);
+        let link = address(&code);
+        code.store(8, SITE, RCX);
+        exit(&mut code, Reason::Link);
+        let lookup = code.here();
+        exit(&mut code, Reason::Lookup);
+        for hole in leave {
+            code.fill_here(hole);
+        }
+        code.store(8, PC, RAX);
+        code.control(3, MXCSR);
+        for (guest, host) in MAPPED {
+            code.store(8, x_place(guest), host);
+        }
+        code.mov_rr(RAX, R13);
+        code.alu_imm(W64, Alu::Add, Operand::Reg(RSP), 8);
+        for reg in SAVED.into_iter().rev() {
+            code.pop(reg);
+        }
+        code.ret();
+
+        let indirect = address(&code);
+        lookup_jump(&mut code, lookup);
+        (code.bytes, Self { enter, interpret, limit, link, indirect })
+    }
+}
+
+fn address(code: &Code) -> CacheAddr {
+    CacheAddr(code.here() as u64)
+}
+
+/// Finds the block at the address in `rax` in the hart's table of jumps, or goes
+/// to `lookup`. An entry is 16 bytes, found by the address without its lowest
+/// bit, and tagged with the address and the key of the present translations.
+fn lookup_jump(code: &mut Code, lookup: usize) {
+    code.mov(W64, RDX, Operand::Mem(JUMPS));
+    code.mov(W32, RCX, Operand::Reg(RAX));
+    code.shift_imm(W32, Shift::Left, RCX, 3);
+    code.alu_imm(W32, Alu::And, Operand::Reg(RCX), ((JUMPS_COUNT - 1) << 4) as i32);
+    code.alu(W64, Alu::Add, RDX, Operand::Reg(RCX));
+    code.mov_rr(RCX, RAX);
+    code.alu(W64, Alu::Xor, RCX, Operand::Mem(KEY));
+    code.alu(W64, Alu::Cmp, RCX, Operand::Mem(Mem::at(RDX, 0)));
+    let miss = code.jump_if(Cond::NotEqual);
+    code.fill(miss, lookup);
+    code.jump_mem(Mem::at(RDX, 8));
+}

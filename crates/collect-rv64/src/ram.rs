@@ -1,0 +1,144 @@
+//! The machine's memory: bytes, and for each page whether decoded code was
+//! taken from it. Indices are offsets into RAM, not guest addresses.
+//!
+//! Pages start out zero. In user mode the memory grows as frames are needed.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+pub(crate) const PAGE_SHIFT: u32 = 12;
+pub(crate) const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
+
+/// A range of RAM that held decoded code and was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CodeWrite {
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+}
+
+/// Random access memory.
+#[derive(Debug)]
+pub(crate) struct Ram {
+    bytes: Vec<u8>,
+    has_code: Vec<bool>,
+    written: Vec<CodeWrite>,
+}
+
+impl Ram {
+    /// Zeroed memory of whole pages.
+    pub(crate) fn new(pages: usize) -> Self {
+        Self {
+            bytes: vec![0; pages * PAGE_SIZE],
+            has_code: vec![false; pages],
+            written: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The start of the bytes, for generated code.
+    pub(crate) fn start(&mut self) -> *mut u8 {
+        self.bytes.as_mut_ptr()
+    }
+
+    pub(crate) fn pages(&self) -> usize {
+        self.has_code.len()
+    }
+
+    /// Adds zeroed pages at the end.
+    pub(crate) fn grow(&mut self, pages: usize) {
+        self.has_code.resize(self.pages() + pages, false);
+        self.bytes.resize(self.has_code.len() * PAGE_SIZE, 0);
+    }
+
+    /// The little-endian number of `N` bytes at `index`; zero outside of RAM.
+    #[inline(always)]
+    pub(crate) fn read<const N: usize>(&self, index: usize) -> u64 {
+        let mut word = [0; 8];
+        if let Some(bytes) = self.bytes.get(index..).and_then(|b| b.first_chunk::<N>()) {
+            word[..N].copy_from_slice(bytes);
+        }
+        u64::from_le_bytes(word)
+    }
+
+    /// Writes the low `N` bytes of `value` at `index`. The caller has made sure
+    /// that the page holds no decoded code.
+    #[inline(always)]
+    pub(crate) fn write<const N: usize>(&mut self, index: usize, value: u64) {
+        if let Some(bytes) = self.bytes.get_mut(index..).and_then(|b| b.first_chunk_mut::<N>()) {
+            bytes.copy_from_slice(&value.to_le_bytes()[..N]);
+        }
+    }
+
+    /// The bytes of a range, if all of it is RAM.
+    pub(crate) fn slice(&self, index: usize, len: usize) -> Option<&[u8]> {
+        self.bytes.get(index..index.checked_add(len)?)
+    }
+
+    /// The bytes of a range to write, if all of it is RAM. Code in it is noted
+    /// as overwritten.
+    pub(crate) fn slice_mut(&mut self, index: usize, len: usize) -> Option<&mut [u8]> {
+        let end = index.checked_add(len).filter(|&end| end <= self.bytes.len())?;
+        self.note_write(index, len);
+        self.bytes.get_mut(index..end)
+    }
+
+    /// Whether decoded code was taken from this page.
+    pub(crate) fn has_code(&self, page: usize) -> bool {
+        self.has_code.get(page).copied().unwrap_or(false)
+    }
+
+    pub(crate) fn set_has_code(&mut self, page: usize, has_code: bool) {
+        if let Some(flag) = self.has_code.get_mut(page) {
+            *flag = has_code;
+        }
+    }
+
+    /// Remembers a write if it touches a page that holds decoded code, and says
+    /// whether it does.
+    pub(crate) fn note_write(&mut self, start: usize, len: usize) -> bool {
+        let last = (start + len.max(1) - 1) >> PAGE_SHIFT;
+        let code = (start >> PAGE_SHIFT..=last).any(|page| self.has_code(page));
+        if code {
+            self.written.push(CodeWrite { start, len });
+        }
+        code
+    }
+
+    /// Whether noted writes wait to be taken.
+    #[inline]
+    pub(crate) fn code_was_written(&self) -> bool {
+        !self.written.is_empty()
+    }
+
+    /// The next noted write.
+    pub(crate) fn take_code_write(&mut self) -> Option<CodeWrite> {
+        self.written.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_to_code_are_noted_and_others_not() {
+        let mut ram = Ram::new(3);
+        ram.set_has_code(1, true);
+        assert!(!ram.note_write(0, PAGE_SIZE));
+        assert!(ram.note_write(PAGE_SIZE - 1, 2));
+        assert_eq!(ram.take_code_write(), Some(CodeWrite { start: PAGE_SIZE - 1, len: 2 }));
+        assert_eq!(ram.take_code_write(), None);
+    }
+
+    #[test]
+    fn outside_of_ram_nothing_happens() {
+        let mut ram = Ram::new(1);
+        ram.write::<8>(PAGE_SIZE - 4, u64::MAX);
+        ram.write::<4>(PAGE_SIZE - 4, 7);
+        assert_eq!(ram.read::<8>(PAGE_SIZE - 4), 0);
+        assert_eq!(ram.read::<4>(PAGE_SIZE - 4), 7);
+        assert!(ram.slice(PAGE_SIZE, 1).is_none());
+        assert!(ram.slice(usize::MAX, 2).is_none());
+    }
+}

@@ -1,0 +1,143 @@
+//! What stands at the other end of the serial port.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::io::Write;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// The other end of the serial port.
+pub trait Console {
+    /// Takes what the guest wrote.
+    fn output(&mut self, bytes: &[u8]);
+
+    /// What the guest shall read next; empty if there is nothing now.
+    fn input(&mut self) -> Vec<u8>;
+
+    /// The guest has nothing to do until input comes or this much of its time
+    /// has passed. Answers whether to wait on; if not, and no timer is set, the
+    /// machine ends. A console that is a script need not wait at all.
+    fn idle(&mut self, until_timer: Option<Duration>) -> bool {
+        let _ = until_timer;
+        false
+    }
+}
+
+/// Writes what the guest prints, and answers by a script: when a text appears
+/// in the output, send another. The same script gives the same run.
+#[derive(Debug)]
+pub struct Script<W> {
+    out: W,
+    steps: Vec<(String, String)>,
+    next: usize,
+    /// Output since the last step that might hold the next text.
+    seen: Vec<u8>,
+    pending: Vec<u8>,
+}
+
+impl<W: Write> Script<W> {
+    /// A script of (expected, sent) pairs; output goes to `out`.
+    pub const fn new(out: W, steps: Vec<(String, String)>) -> Self {
+        Self { out, steps, next: 0, seen: Vec::new(), pending: Vec::new() }
+    }
+
+    /// How many of the expected texts have appeared.
+    #[must_use]
+    pub const fn steps_done(&self) -> usize {
+        self.next
+    }
+
+    /// Where the output went.
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+}
+
+impl<W: Write> Console for Script<W> {
+    fn output(&mut self, bytes: &[u8]) {
+        // A closed output must not change what the guest does.
+        let _ = self.out.write_all(bytes).and_then(|()| self.out.flush());
+        self.seen.extend_from_slice(bytes);
+        while let Some((expected, sent)) = self.steps.get(self.next) {
+            let wanted = expected.as_bytes();
+            let found = wanted
+                .is_empty()
+                .then_some(0)
+                .or_else(|| self.seen.windows(wanted.len()).position(|w| w == wanted));
+            let Some(at) = found else { break };
+            self.seen.drain(..at + wanted.len());
+            self.pending.extend_from_slice(sent.as_bytes());
+            self.next += 1;
+        }
+        let keep =
+            self.steps.get(self.next).map_or(0, |(expected, _)| expected.len().saturating_sub(1));
+        if self.seen.len() > keep {
+            self.seen.drain(..self.seen.len() - keep);
+        }
+    }
+
+    fn input(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.pending)
+    }
+}
+
+/// This process's standard input and output.
+#[derive(Debug, Default)]
+pub struct Terminal {
+    closed: bool,
+}
+
+impl Terminal {
+    fn ready(&self, wait: Duration) -> bool {
+        let stdin = rustix::stdio::stdin();
+        let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+        let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
+        !self.closed && matches!(poll(&mut fds, Some(&wait)), Ok(n) if n > 0)
+    }
+}
+
+impl Console for Terminal {
+    fn output(&mut self, bytes: &[u8]) {
+        let mut out = std::io::stdout().lock();
+        // A closed terminal must not change what the guest does.
+        let _ = out.write_all(bytes).and_then(|()| out.flush());
+    }
+
+    fn input(&mut self) -> Vec<u8> {
+        let mut bytes = vec![0; 256];
+        if !self.ready(Duration::ZERO) {
+            return Vec::new();
+        }
+        let got = rustix::io::read(rustix::stdio::stdin(), &mut bytes[..]).unwrap_or(0);
+        self.closed = got == 0;
+        bytes.truncate(got);
+        bytes
+    }
+
+    fn idle(&mut self, until_timer: Option<Duration>) -> bool {
+        // Guest time passes as real time while nothing happens.
+        let wait = until_timer.unwrap_or(Duration::from_secs(1)).min(Duration::from_secs(1));
+        self.ready(wait);
+        !self.closed || until_timer.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_answers_texts_that_arrive_in_pieces() {
+        let steps =
+            [("login: ", "root\n"), ("# ", "ls\n")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        let mut script = Script::new(Vec::new(), steps.into());
+        script.output(b"# not yet, log");
+        assert!(script.input().is_empty());
+        script.output(b"in: ");
+        assert_eq!(script.input(), b"root\n");
+        script.output(b"~ # ");
+        assert_eq!(script.input(), b"ls\n");
+        assert_eq!(script.steps_done(), 2);
+        assert_eq!(script.into_inner(), b"# not yet, login: ~ # ");
+    }
+}

@@ -1,0 +1,263 @@
+//! The software translation table of a hart: direct-mapped, from virtual pages
+//! to offsets into RAM. It is a cache of what the page tables say, invisible to
+//! the guest but for the flushes that the architecture asks for.
+//!
+//! An entry has one tag per kind of access, so that a hit is one compare: the
+//! tag equals the page of the access's *last* byte, while the entry was found by
+//! its first; an access across a page end never hits. Pages of devices are
+//! never entered, and pages that hold decoded code have no write tag.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::ram::{PAGE_SHIFT, PAGE_SIZE};
+use crate::trap::Access;
+
+/// Entries per bank. A power of two.
+pub(crate) const ENTRIES: usize = 256;
+/// The size of an entry as a power of two, and where its fields stand.
+pub(crate) const ENTRY_SHIFT: u32 = 5;
+pub(crate) const READ_TAG: i32 = std::mem::offset_of!(Entry, read) as i32;
+pub(crate) const WRITE_TAG: i32 = std::mem::offset_of!(Entry, write) as i32;
+pub(crate) const ADDEND: i32 = std::mem::offset_of!(Entry, addend) as i32;
+const _: () = assert!(size_of::<Entry>() == 1 << ENTRY_SHIFT);
+/// Entries of the table of jumps. A power of two.
+pub(crate) const JUMPS_COUNT: usize = 4096;
+/// Epochs until the table of jumps must be emptied: the key has 16 bits, of
+/// which two are the bank.
+const EPOCHS: u64 = 1 << 14;
+/// A tag that no page has: pages are multiples of their size.
+const NO_PAGE: u64 = 1;
+const PAGE_MASK: u64 = !(PAGE_SIZE as u64 - 1);
+
+/// One translation.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(32))]
+pub(crate) struct Entry {
+    read: u64,
+    write: u64,
+    exec: u64,
+    /// Added to a virtual address gives the offset into RAM.
+    addend: u64,
+}
+
+impl Entry {
+    const EMPTY: Self = Self { read: NO_PAGE, write: NO_PAGE, exec: NO_PAGE, addend: 0 };
+}
+
+/// What a page may be used for: as in page tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Rights {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    pub(crate) exec: bool,
+}
+
+/// Which translations apply: they differ by mode, and a change of mode should
+/// not cost a flush.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Bank {
+    User,
+    Supervisor,
+    /// Supervisor mode with access to user pages.
+    SupervisorUser,
+    /// Machine mode, or machine mode's loads and stores as another mode.
+    Machine,
+}
+
+const BANKS: usize = 4;
+
+/// A jump's target in generated code, tagged with its guest address and the key
+/// of the translations under which it was found.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Jump {
+    tag: u64,
+    code: u64,
+}
+
+/// No address has this tag: it is odd.
+const NO_JUMP: Jump = Jump { tag: 1, code: 0 };
+
+/// The translations of one hart.
+#[derive(Debug)]
+pub(crate) struct Tlb {
+    banks: Box<[[Entry; ENTRIES]; BANKS]>,
+    active: usize,
+    /// Grows when translations are forgotten.
+    epoch: u64,
+    /// Epoch and bank, in the bits that addresses leave alone.
+    pub(crate) key: u64,
+    /// Where generated code finds computed jumps.
+    pub(crate) jumps: Box<[Jump; JUMPS_COUNT]>,
+    /// Which generation of generated code the jumps lead to.
+    generation: u64,
+}
+
+impl Tlb {
+    pub(crate) fn new() -> Self {
+        Self {
+            banks: Box::new([[Entry::EMPTY; ENTRIES]; BANKS]),
+            active: Bank::User as usize,
+            epoch: 0,
+            key: 0,
+            jumps: Box::new([NO_JUMP; JUMPS_COUNT]),
+            generation: 0,
+        }
+    }
+
+    /// Makes the translations of another mode apply.
+    pub(crate) fn select(&mut self, bank: Bank) {
+        self.active = bank as usize;
+        self.update_key();
+    }
+
+    fn update_key(&mut self) {
+        self.key = (self.epoch << 2 | self.active as u64) << 48;
+    }
+
+    /// No jump found so far is valid any more.
+    fn new_epoch(&mut self) {
+        self.epoch += 1;
+        if self.epoch == EPOCHS {
+            self.epoch = 0;
+            self.jumps.fill(NO_JUMP);
+        }
+        self.update_key();
+    }
+
+    /// The active bank, for generated code.
+    pub(crate) fn bank(&self) -> *const Entry {
+        self.banks[self.active & (BANKS - 1)].as_ptr()
+    }
+
+    /// Forgets jumps into code that is no more.
+    pub(crate) fn follow_generation(&mut self, generation: u64) {
+        if self.generation != generation {
+            self.generation = generation;
+            self.jumps.fill(NO_JUMP);
+        }
+    }
+
+    /// Lets generated code find the block at `va`.
+    pub(crate) fn enter_jump(&mut self, va: u64, code: u64) {
+        self.jumps[(va >> 1) as usize & (JUMPS_COUNT - 1)] = Jump { tag: va ^ self.key, code };
+    }
+
+    #[inline(always)]
+    fn entry(&self, va: u64) -> &Entry {
+        &self.banks[self.active & (BANKS - 1)][slot(va)]
+    }
+
+    /// The offset into RAM of `N` readable bytes at `va`, on a hit.
+    #[inline(always)]
+    pub(crate) fn read<const N: usize>(&self, va: u64) -> Option<usize> {
+        let entry = self.entry(va);
+        (entry.read == last_page::<N>(va)).then(|| va.wrapping_add(entry.addend) as usize)
+    }
+
+    /// The offset into RAM of `N` writable bytes at `va`, on a hit.
+    #[inline(always)]
+    pub(crate) fn write<const N: usize>(&self, va: u64) -> Option<usize> {
+        let entry = self.entry(va);
+        (entry.write == last_page::<N>(va)).then(|| va.wrapping_add(entry.addend) as usize)
+    }
+
+    /// The offset into RAM of the page of an executable address, on a hit.
+    #[inline(always)]
+    pub(crate) fn exec(&self, va: u64) -> Option<usize> {
+        let entry = self.entry(va);
+        (entry.exec == va & PAGE_MASK).then(|| (va & PAGE_MASK).wrapping_add(entry.addend) as usize)
+    }
+
+    /// Enters a translation. Rights of the page's present entry stay.
+    pub(crate) fn fill(&mut self, va: u64, page_index: usize, rights: Rights) {
+        let page = va & PAGE_MASK;
+        let entry = &mut self.banks[self.active & (BANKS - 1)][slot(va)];
+        let addend = (page_index as u64).wrapping_sub(page);
+        if entry.addend != addend || ![entry.read, entry.write, entry.exec].contains(&page) {
+            *entry = Entry { addend, ..Entry::EMPTY };
+        }
+        let tag = |allowed, old| if allowed { page } else { old };
+        entry.read = tag(rights.read, entry.read);
+        entry.write = tag(rights.write, entry.write);
+        entry.exec = tag(rights.exec, entry.exec);
+    }
+
+    /// Forgets everything.
+    pub(crate) fn flush(&mut self) {
+        for bank in self.banks.iter_mut() {
+            bank.fill(Entry::EMPTY);
+        }
+        self.new_epoch();
+    }
+
+    /// Forgets what one bank knows.
+    pub(crate) fn flush_bank(&mut self, bank: Bank) {
+        self.banks[bank as usize].fill(Entry::EMPTY);
+        self.new_epoch();
+    }
+
+    /// Makes writes to a page of RAM miss from now on: it holds code.
+    pub(crate) fn protect(&mut self, page_index: usize) {
+        for entry in self.banks.iter_mut().flatten() {
+            if entry.write != NO_PAGE && entry.write.wrapping_add(entry.addend) == page_index as u64
+            {
+                entry.write = NO_PAGE;
+            }
+        }
+    }
+}
+
+#[inline(always)]
+const fn slot(va: u64) -> usize {
+    (va >> PAGE_SHIFT) as usize & (ENTRIES - 1)
+}
+
+#[inline(always)]
+const fn last_page<const N: usize>(va: u64) -> u64 {
+    va.wrapping_add(N as u64 - 1) & PAGE_MASK
+}
+
+impl Rights {
+    pub(crate) const fn allows(self, access: Access) -> bool {
+        match access {
+            Access::Fetch => self.exec,
+            Access::Load => self.read,
+            Access::Store => self.write,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Rights = Rights { read: true, write: true, exec: true };
+
+    #[test]
+    fn only_whole_accesses_inside_a_page_hit() {
+        let mut tlb = Tlb::new();
+        tlb.fill(0x7000_1000, 0x3000, ALL);
+        assert_eq!(tlb.read::<8>(0x7000_1ff8), Some(0x3ff8));
+        assert_eq!(tlb.read::<8>(0x7000_1ff9), None);
+        assert_eq!(tlb.read::<1>(0x7000_2000), None);
+        assert_eq!(tlb.exec(0x7000_1ffe), Some(0x3000));
+    }
+
+    #[test]
+    fn banks_are_apart_and_code_pages_lose_their_write_tag() {
+        let mut tlb = Tlb::new();
+        tlb.fill(0x1000, 0x3000, ALL);
+        tlb.select(Bank::Supervisor);
+        assert_eq!(tlb.read::<1>(0x1000), None);
+        tlb.fill(0x5000, 0x3000, Rights { read: true, write: true, exec: false });
+        tlb.protect(0x3000);
+        assert_eq!(tlb.write::<1>(0x5000), None);
+        assert_eq!(tlb.read::<1>(0x5000), Some(0x3000));
+        tlb.select(Bank::User);
+        assert_eq!(tlb.write::<1>(0x1000), None);
+        assert_eq!(tlb.exec(0x1000), Some(0x3000));
+        tlb.flush();
+        assert_eq!(tlb.read::<1>(0x1000), None);
+    }
+}

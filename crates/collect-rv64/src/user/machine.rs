@@ -1,0 +1,460 @@
+//! The scheduler: threads take turns by instruction count; traps become
+//! signals, and `ecall` becomes a system call.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::{
+    DriveError, EndStatus, Event, FileOff, GuestVa, Map, MapKind, Protection, SignalInfo,
+    ThreadStart,
+};
+use ichnos_isa_rv64::{Class, Insn, Op};
+
+use crate::engine::Engine;
+use crate::error::{Error, RunError};
+use crate::exec::{Exit, cache_block};
+use crate::observe::Observer as _;
+use crate::tracer::{More, Tracer};
+use crate::trap::{Cause, Stop, Trap};
+use crate::user::kernel::{Kernel, News};
+use crate::user::loader::Image;
+use crate::user::process::Wait;
+use crate::user::signal::{self, Effect, Info, SIGBUS, SIGILL, SIGSEGV, SIGTRAP};
+use crate::user::syscall::{self, Answer};
+use crate::user::{Config, Outcome, csr};
+
+/// A simulated Linux with its programs.
+#[derive(Debug)]
+pub(crate) struct Machine<T> {
+    kernel: Kernel,
+    engine: Engine,
+    tracer: T,
+    quantum: u64,
+    /// Threads whose start has been told.
+    started: usize,
+    /// Threads whose end has been told.
+    finished: Vec<bool>,
+}
+
+type Flow<T> = Result<More, RunError<<T as Tracer>::Error>>;
+
+impl<T: Tracer> Machine<T> {
+    pub(crate) fn new(config: &Config, tracer: T) -> Result<Self, Error> {
+        if config.quantum == 0 {
+            return Err(Error::Config(
+                "a quantum of no instructions lets no thread run".to_owned(),
+            ));
+        }
+        Ok(Self {
+            kernel: Kernel::new(config)?,
+            engine: Engine::new(config.speed),
+            tracer,
+            quantum: config.quantum,
+            started: 0,
+            finished: Vec::new(),
+        })
+    }
+
+    /// Runs until the first process has ended, or the sink has seen enough.
+    pub(crate) fn run(&mut self) -> Result<Outcome, RunError<T::Error>> {
+        let mut thread = 0;
+        let mut more = self.tell_news()?;
+        while more == More::Yes {
+            if let Some(status) = self.kernel.processes[0].ended {
+                return Ok(Outcome { status, retired: self.retired() });
+            }
+            if self.kernel.threads[thread].wait == Wait::Runnable {
+                more = self.turn(thread)?;
+            }
+            thread = match self.next_runnable(thread) {
+                Some(next) => next,
+                None if self.kernel.processes[0].ended.is_some() => thread,
+                None => {
+                    syscall::idle(&mut self.kernel).map_err(DriveError::Source)?;
+                    thread
+                }
+            };
+        }
+        Ok(Outcome { status: EndStatus::Unknown, retired: self.retired() })
+    }
+
+    fn retired(&self) -> u64 {
+        self.kernel.threads.iter().map(|t| t.cpu.retired).sum()
+    }
+
+    /// The next thread in turn that can run.
+    fn next_runnable(&mut self, after: usize) -> Option<usize> {
+        syscall::expire(&mut self.kernel);
+        let count = self.kernel.threads.len();
+        (1..=count)
+            .map(|n| (after + n) % count)
+            .find(|&t| self.kernel.threads[t].wait == Wait::Runnable)
+    }
+
+    /// One thread's turn.
+    fn turn(&mut self, thread: usize) -> Flow<T> {
+        let id = self.kernel.threads[thread].id;
+        let mut left = self.quantum;
+        // A call that had to wait is made again, now that it may succeed.
+        if let Some(number) = self.kernel.threads[thread].in_call {
+            if self.finish_call(thread, number)? == More::Enough {
+                return Ok(More::Enough);
+            }
+        }
+        while self.kernel.threads[thread].wait == Wait::Runnable {
+            if self.deliver_signals(thread)? == More::Enough {
+                return Ok(More::Enough);
+            }
+            if self.kernel.threads[thread].wait != Wait::Runnable || left == 0 {
+                break;
+            }
+            let (t, mut world) = self.kernel.hart(thread);
+            let before = t.cpu.retired;
+            let exit = self.engine.drive(&mut t.cpu, &mut world, self.tracer.watch(id), left);
+            let ran = t.cpu.retired - before;
+            left -= ran;
+            self.kernel.now += ran;
+            let more = match exit {
+                Exit::Limit => More::Yes,
+                Exit::Fetch | Exit::Look => self.drain(thread)?,
+                Exit::Trap(trap) => self.fault(thread, trap)?,
+                Exit::System(insn) => self.system(thread, &insn)?,
+            };
+            if more == More::Enough {
+                return Ok(More::Enough);
+            }
+        }
+        self.share_opened(thread);
+        self.drain(thread)
+    }
+
+    /// Tells the other harts which pages now hold decoded code.
+    fn share_opened(&mut self, thread: usize) {
+        for page in self.engine.take_opened() {
+            for (n, t) in self.kernel.threads.iter_mut().enumerate() {
+                if n != thread && t.wait != Wait::Ended {
+                    t.cpu.tlb.protect(page);
+                }
+            }
+        }
+    }
+
+    fn drain(&mut self, thread: usize) -> Flow<T> {
+        let id = self.kernel.threads[thread].id;
+        self.tracer.drain(id, &mut self.kernel.view(thread)).map_err(DriveError::Sink)
+    }
+
+    fn event(&mut self, thread: usize, event: &Event<'_>) -> Flow<T> {
+        let id = self.kernel.threads[thread].id;
+        self.tracer.event(id, event, &mut self.kernel.view(thread)).map_err(DriveError::Sink)
+    }
+
+    /// An instruction that the machine carries out.
+    fn system(&mut self, thread: usize, insn: &Insn) -> Flow<T> {
+        let illegal = Trap::new(Cause::Illegal, 0);
+        match insn.op.row().class {
+            Class::Ecall => {
+                self.retire(thread, insn);
+                self.call(thread)
+            }
+            Class::Ebreak => {
+                let pc = self.kernel.threads[thread].cpu.pc;
+                self.fault(thread, Trap::new(Cause::Breakpoint, pc))
+            }
+            Class::Csr => {
+                // The clock ticks at 10 MHz.
+                let time = self.kernel.now / 100;
+                match csr::execute(&mut self.kernel.threads[thread].cpu, insn, time) {
+                    Some(()) => self.retire(thread, insn),
+                    None => return self.fault(thread, illegal),
+                }
+                Ok(More::Yes)
+            }
+            Class::CacheBlock | Class::CacheZero => self.cache_block(thread, insn),
+            // Decoded code is never stale, so there is nothing to do.
+            Class::Fence if insn.op == Op::FenceI => {
+                self.retire(thread, insn);
+                Ok(More::Yes)
+            }
+            _ => self.fault(thread, illegal),
+        }
+    }
+
+    fn retire(&mut self, thread: usize, insn: &Insn) {
+        let t = &mut self.kernel.threads[thread];
+        self.tracer.watch(t.id).insn(GuestVa(t.cpu.pc), insn.len, insn.kind());
+        t.cpu.pc = t.cpu.pc.wrapping_add(insn.len.into());
+        t.cpu.retired += 1;
+        self.kernel.now += 1;
+    }
+
+    fn cache_block(&mut self, thread: usize, insn: &Insn) -> Flow<T> {
+        let (t, mut world) = self.kernel.hart(thread);
+        let watch = self.tracer.watch(t.id);
+        watch.insn(GuestVa(t.cpu.pc), insn.len, insn.kind());
+        match cache_block(&mut t.cpu, &mut world, watch, insn) {
+            Err(Stop::Trap(trap)) => {
+                watch.abandon();
+                self.fault(thread, trap)
+            }
+            Ok(()) | Err(Stop::Completed) => {
+                t.cpu.pc = t.cpu.pc.wrapping_add(insn.len.into());
+                t.cpu.retired += 1;
+                self.kernel.now += 1;
+                Ok(More::Yes)
+            }
+        }
+    }
+
+    /// A trap becomes a signal that cannot be blocked.
+    fn fault(&mut self, thread: usize, trap: Trap) -> Flow<T> {
+        let pc = self.kernel.threads[thread].cpu.pc;
+        let (signal, code, value) = match trap.cause {
+            Cause::Illegal => (SIGILL, 1, pc),
+            Cause::Breakpoint => (SIGTRAP, 1, pc),
+            Cause::LoadMisaligned | Cause::StoreMisaligned => (SIGBUS, 1, trap.value),
+            _ => (SIGSEGV, 1, trap.value),
+        };
+        let t = &mut self.kernel.threads[thread];
+        let blocked = t.blocked.0 >> (signal - 1) & 1 != 0;
+        t.blocked = t.blocked.without(signal);
+        let action = self.kernel.process(thread).actions[signal as usize];
+        if blocked || action.effect(signal) != Effect::Handle {
+            let process = self.kernel.threads[thread].process;
+            return self.end_process(process, EndStatus::Killed(signal as i32));
+        }
+        self.deliver(thread, Info { signal, code, value })
+    }
+
+    /// Delivers what is pending and not blocked.
+    fn deliver_signals(&mut self, thread: usize) -> Flow<T> {
+        loop {
+            let t = &mut self.kernel.threads[thread];
+            let Some(signal) = t.pending.first_outside(t.blocked) else { return Ok(More::Yes) };
+            t.pending = t.pending.without(signal);
+            let process = t.process;
+            match self.kernel.processes[process].actions[signal as usize].effect(signal) {
+                Effect::Ignore => {}
+                Effect::Terminate => {
+                    return self.end_process(process, EndStatus::Killed(signal as i32));
+                }
+                Effect::Handle => {
+                    let pid = u64::from(self.kernel.processes[process].pid);
+                    let more = self.deliver(thread, Info { signal, code: 0, value: pid })?;
+                    if more == More::Enough {
+                        return Ok(More::Enough);
+                    }
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self, thread: usize, info: Info) -> Flow<T> {
+        let number = info.signal as usize;
+        let action = self.kernel.process(thread).actions[number];
+        self.kernel.process(thread).actions[number] = action.after_delivery();
+        let (t, mut world) = self.kernel.hart(thread);
+        let interrupted = t.cpu.pc;
+        let state = (t.blocked, t.signal_stack);
+        t.blocked = action.blocked(info.signal, t.blocked);
+        if signal::enter(&mut t.cpu, &mut world.0, &action, info, state).is_err() {
+            let process = t.process;
+            return self.end_process(process, EndStatus::Killed(SIGSEGV as i32));
+        }
+        let told = SignalInfo {
+            number: info.signal as i32,
+            code: info.code,
+            interrupted: GuestVa(interrupted),
+            handler: GuestVa(action.handler),
+        };
+        self.event(thread, &Event::Signal(told))
+    }
+
+    /// The system call that the thread's registers ask for.
+    fn call(&mut self, thread: usize) -> Flow<T> {
+        let cpu = &self.kernel.threads[thread].cpu;
+        let number = cpu.x(17);
+        let args = std::array::from_fn(|n| cpu.x(10 + n as u8));
+        if self.event(thread, &Event::Syscall { number, args })? == More::Enough {
+            return Ok(More::Enough);
+        }
+        self.kernel.threads[thread].in_call = Some(number);
+        self.finish_call(thread, number)
+    }
+
+    fn finish_call(&mut self, thread: usize, number: u64) -> Flow<T> {
+        let answer = syscall::perform(&mut self.kernel, thread, number);
+        let result = match answer {
+            Answer::Wait(wait) => {
+                self.kernel.threads[thread].wait = wait;
+                return Ok(More::Yes);
+            }
+            Answer::WaitThen(wait) => {
+                // The waker, or the clock, sets the result.
+                let t = &mut self.kernel.threads[thread];
+                t.wait = wait;
+                t.in_call = None;
+                return Ok(More::Yes);
+            }
+            Answer::ExitThread(status) => return self.end_thread(thread, status),
+            Answer::ExitProcess(status) => {
+                let process = self.kernel.threads[thread].process;
+                return self.end_process(process, status);
+            }
+            Answer::Set => None,
+            Answer::Value(value) => Some(value),
+            Answer::Error(errno) => Some(-i64::from(errno.raw_os_error()) as u64),
+        };
+        let t = &mut self.kernel.threads[thread];
+        t.in_call = None;
+        if let Some(value) = result {
+            t.cpu.set_x(10, value);
+        }
+        let result = t.cpu.x(10) as i64;
+        if self.event(thread, &Event::SyscallReturn { number, result })? == More::Enough {
+            return Ok(More::Enough);
+        }
+        self.tell_news()
+    }
+
+    fn end_thread(&mut self, thread: usize, status: EndStatus) -> Flow<T> {
+        let process = self.kernel.threads[thread].process;
+        if self.kernel.processes[process].threads == 1 {
+            return self.end_process(process, status);
+        }
+        if self.tell_end(thread, status)? == More::Enough {
+            return Ok(More::Enough);
+        }
+        self.kernel.end_thread(thread, status);
+        Ok(More::Yes)
+    }
+
+    fn end_process(&mut self, process: usize, status: EndStatus) -> Flow<T> {
+        for thread in 0..self.kernel.threads.len() {
+            let t = &self.kernel.threads[thread];
+            if t.process == process
+                && t.wait != Wait::Ended
+                && self.tell_end(thread, status)? == More::Enough
+            {
+                return Ok(More::Enough);
+            }
+        }
+        self.kernel.end_process(process, status);
+        Ok(More::Yes)
+    }
+
+    fn tell_end(&mut self, thread: usize, status: EndStatus) -> Flow<T> {
+        self.finished.resize(self.kernel.threads.len(), false);
+        if std::mem::replace(&mut self.finished[thread], true) {
+            return Ok(More::Yes);
+        }
+        self.event(thread, &Event::ThreadEnd(status))
+    }
+
+    /// Tells the trace what system calls brought about.
+    fn tell_news(&mut self) -> Flow<T> {
+        if self.started == 0 && self.start(0, None)? == More::Enough {
+            return Ok(More::Enough);
+        }
+        for news in std::mem::take(&mut self.kernel.news) {
+            if self.tell(news)? == More::Enough {
+                return Ok(More::Enough);
+            }
+        }
+        Ok(More::Yes)
+    }
+
+    fn start(&mut self, thread: usize, creator: Option<ichnos_base::ThreadId>) -> Flow<T> {
+        self.started += 1;
+        let t = &self.kernel.threads[thread];
+        let process = &self.kernel.processes[t.process];
+        let start =
+            ThreadStart { process: process.id, creator, os_pid: process.pid, os_tid: t.tid };
+        self.tracer.assign(t.id, process.id);
+        self.event(thread, &Event::ThreadStart(start))
+    }
+
+    fn tell(&mut self, news: News) -> Flow<T> {
+        match news {
+            News::Created { creator, child } => {
+                if self.event(creator.index(), &Event::ThreadCreate { child })? == More::Enough {
+                    return Ok(More::Enough);
+                }
+                self.start(child.index(), Some(creator))
+            }
+            News::Loaded { thread, path, images, stack } => {
+                let thread = thread.index();
+                if thread < self.started
+                    && self.kernel.threads[thread].cpu.retired > 0
+                    && self.event(thread, &Event::Exec { path: &path.to_string_lossy() })?
+                        == More::Enough
+                {
+                    return Ok(More::Enough);
+                }
+                self.tell_images(thread, &images, stack)
+            }
+            News::Mapped { thread, map } => {
+                let kind = if map.path.is_empty() { MapKind::OTHER } else { MapKind::FILE };
+                let event = Event::Map(Map {
+                    start: GuestVa(map.start),
+                    len: map.len,
+                    protection: map.protection,
+                    kind,
+                    offset: FileOff(map.offset),
+                    bias: map.start.wrapping_sub(map.offset),
+                    path: &map.path,
+                    build_id: &[],
+                });
+                self.changed(thread.index(), map.start, map.len, &event)
+            }
+            News::Unmapped { thread, start, len } => self.changed(
+                thread.index(),
+                start,
+                len,
+                &Event::Unmap { start: GuestVa(start), len },
+            ),
+            News::Returned { thread, pc } => {
+                self.event(thread.index(), &Event::SignalReturn { pc: GuestVa(pc) })
+            }
+        }
+    }
+
+    fn changed(&mut self, thread: usize, start: u64, len: u64, event: &Event<'_>) -> Flow<T> {
+        let process = self.kernel.process(thread).id;
+        let more = self.event(thread, event)?;
+        self.tracer.code_changed(process, GuestVa(start), len);
+        Ok(more)
+    }
+
+    fn tell_images(&mut self, thread: usize, images: &[Image], stack: (u64, u64)) -> Flow<T> {
+        for image in images {
+            for segment in &image.segments {
+                let event = Event::Map(Map {
+                    start: GuestVa(segment.start),
+                    len: segment.len,
+                    protection: segment.protection,
+                    kind: MapKind::IMAGE,
+                    offset: FileOff(segment.offset),
+                    bias: image.bias,
+                    path: &image.path.to_string_lossy(),
+                    build_id: &image.build_id,
+                });
+                if self.changed(thread, segment.start, segment.len, &event)? == More::Enough {
+                    return Ok(More::Enough);
+                }
+            }
+        }
+        let read_write = Protection(Protection::READ.0 | Protection::WRITE.0);
+        self.event(
+            thread,
+            &Event::Map(Map {
+                start: GuestVa(stack.0),
+                len: stack.1,
+                protection: read_write,
+                kind: MapKind::STACK,
+                offset: FileOff(0),
+                bias: 0,
+                path: "[stack]",
+                build_id: &[],
+            }),
+        )
+    }
+}

@@ -1,0 +1,164 @@
+//! Reading and writing open files. A file that is not ready makes the thread
+//! wait, so that other guest threads, who may be at its other end, can run.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::rc::Rc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsRawFd as _, OwnedFd};
+use rustix::io::Errno;
+
+use super::{Answer, Call};
+use crate::user::process::Wait;
+use crate::user::signal::SIGPIPE;
+
+/// Bytes moved at once; longer transfers come back short, as they may.
+const MOST: usize = 1 << 20;
+
+/// Whether a file can be read or written now without waiting.
+pub(super) fn ready(fd: &OwnedFd, flags: PollFlags) -> bool {
+    let mut fds = [PollFd::new(fd, flags)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    !matches!(poll(&mut fds, Some(&now)), Ok(0))
+}
+
+impl Call<'_> {
+    pub(super) fn host_file(&mut self, fd: u64) -> Result<Rc<OwnedFd>, Errno> {
+        Ok(Rc::clone(&self.process().file(fd)?.fd))
+    }
+
+    /// Ready, or what to do instead.
+    fn await_file(&self, file: &OwnedFd, flags: PollFlags) -> Result<Option<Answer>, Errno> {
+        if ready(file, flags) {
+            return Ok(None);
+        }
+        let status = rustix::fs::fcntl_getfl(file)?;
+        if status.contains(rustix::fs::OFlags::NONBLOCK) {
+            return Err(Errno::AGAIN);
+        }
+        let write = flags.contains(PollFlags::OUT);
+        Ok(Some(Answer::Wait(Wait::File { fd: file.as_raw_fd(), write })))
+    }
+
+    /// Reads into several places, of which short reads leave the rest alone.
+    fn read_into(
+        &mut self,
+        fd: u64,
+        places: &[(u64, u64)],
+        at: Option<u64>,
+    ) -> Result<Answer, Errno> {
+        let file = self.host_file(fd)?;
+        if at.is_none() {
+            if let Some(wait) = self.await_file(&file, PollFlags::IN)? {
+                return Ok(wait);
+            }
+        }
+        let mut total = 0;
+        for &(va, len) in places {
+            let mut buffer = vec![0; (len as usize).min(MOST)];
+            let got = match at {
+                Some(offset) => rustix::io::pread(&*file, &mut buffer[..], offset + total)?,
+                None => rustix::io::read(&*file, &mut buffer[..])?,
+            };
+            self.view().write(va, &buffer[..got])?;
+            total += got as u64;
+            if (got as u64) < len {
+                break;
+            }
+        }
+        Ok(Answer::Value(total))
+    }
+
+    fn write_from(
+        &mut self,
+        fd: u64,
+        places: &[(u64, u64)],
+        at: Option<u64>,
+    ) -> Result<Answer, Errno> {
+        let file = self.host_file(fd)?;
+        if at.is_none() {
+            if let Some(wait) = self.await_file(&file, PollFlags::OUT)? {
+                return Ok(wait);
+            }
+        }
+        let mut total = 0;
+        for &(va, len) in places {
+            let mut buffer = vec![0; (len as usize).min(MOST)];
+            self.view().read(va, &mut buffer)?;
+            let put = match at {
+                Some(offset) => rustix::io::pwrite(&*file, &buffer, offset + total),
+                None => rustix::io::write(&*file, &buffer),
+            };
+            if put == Err(Errno::PIPE) {
+                self.kernel.signal_thread(self.thread, SIGPIPE);
+            }
+            let put = put? as u64;
+            total += put;
+            if put < len {
+                break;
+            }
+        }
+        Ok(Answer::Value(total))
+    }
+
+    /// The places of an `iovec` array.
+    fn places(&mut self, va: u64, count: u64) -> Result<Vec<(u64, u64)>, Errno> {
+        if count > 1024 {
+            return Err(Errno::INVAL);
+        }
+        let mut view = self.view();
+        (0..count)
+            .map(|n| {
+                Ok((
+                    view.read_u64(va.wrapping_add(16 * n))?,
+                    view.read_u64(va.wrapping_add(16 * n + 8))?,
+                ))
+            })
+            .collect()
+    }
+
+    pub(super) fn read(&mut self) -> Result<Answer, Errno> {
+        let [fd, va, len, ..] = self.args;
+        self.read_into(fd, &[(va, len)], None)
+    }
+
+    pub(super) fn write(&mut self) -> Result<Answer, Errno> {
+        let [fd, va, len, ..] = self.args;
+        self.write_from(fd, &[(va, len)], None)
+    }
+
+    pub(super) fn readv(&mut self) -> Result<Answer, Errno> {
+        let [fd, va, count, ..] = self.args;
+        let places = self.places(va, count)?;
+        self.read_into(fd, &places, None)
+    }
+
+    pub(super) fn writev(&mut self) -> Result<Answer, Errno> {
+        let [fd, va, count, ..] = self.args;
+        let places = self.places(va, count)?;
+        self.write_from(fd, &places, None)
+    }
+
+    pub(super) fn pread64(&mut self) -> Result<Answer, Errno> {
+        let [fd, va, len, offset, ..] = self.args;
+        self.read_into(fd, &[(va, len)], Some(offset))
+    }
+
+    pub(super) fn pwrite64(&mut self) -> Result<Answer, Errno> {
+        let [fd, va, len, offset, ..] = self.args;
+        self.write_from(fd, &[(va, len)], Some(offset))
+    }
+
+    pub(super) fn sendfile(&mut self) -> Result<u64, Errno> {
+        let [to, from, offset_at, count, ..] = self.args;
+        let (to, from) = (self.host_file(to)?, self.host_file(from)?);
+        let count = (count as usize).min(MOST);
+        if offset_at == 0 {
+            return Ok(rustix::fs::sendfile(&*to, &*from, None, count)? as u64);
+        }
+        let mut offset = self.view().read_u64(offset_at)?;
+        let moved = rustix::fs::sendfile(&*to, &*from, Some(&mut offset), count)?;
+        self.view().write_u64(offset_at, offset)?;
+        Ok(moved as u64)
+    }
+}

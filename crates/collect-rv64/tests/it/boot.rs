@@ -1,0 +1,78 @@
+//! Debian's kernel boots to a shell on several harts, runs a threaded program,
+//! powers off, and does so in the same number of instructions each time.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::fs;
+
+use ichnos_collect_rv64::system::{Boot, Config, Cpio, Ending, Outcome, Script, run_untraced};
+
+use crate::debian::{self, Debian};
+use crate::guests::{Folder, compile};
+
+const INIT: &str = "#!/bin/busybox sh
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t devtmpfs dev /dev
+/bin/busybox --install -s /bin
+export PS1='guest# '
+exec setsid cttyhack sh
+";
+
+fn initrd(folder: &Folder, debian: &Debian) -> Option<std::path::PathBuf> {
+    let threads = compile(folder, "threads", &["-static"])?;
+    let mut cpio = Cpio::default();
+    for name in ["bin", "dev", "proc", "sys", "tmp"] {
+        cpio.folder(name);
+    }
+    cpio.device("dev/console", 5, 1);
+    cpio.file("bin/busybox", 0o755, &fs::read(&debian.busybox).ok()?);
+    cpio.file("bin/threads", 0o755, &fs::read(threads).ok()?);
+    cpio.file("init", 0o755, INIT.as_bytes());
+    let path = folder.0.join("initrd.cpio");
+    fs::write(&path, cpio.finish()).ok()?;
+    Some(path)
+}
+
+fn boot(debian: &Debian, initrd: &std::path::Path, harts: u32) -> (Outcome, String, usize) {
+    let kernel = Boot::kernel(&debian.kernel).with_initrd(initrd);
+    let mut config = Config::new(kernel.with_command_line("console=ttyS0 quiet"));
+    config.harts = harts;
+    config.memory = 512 << 20;
+    config.limit = Some(10_000_000_000);
+    let steps = [
+        ("guest# ", "nproc; threads\n"),
+        ("45000 18000 30", "echo $((6 * 7)) > /tmp/answer; cat /tmp/answer\n"),
+        ("42", "poweroff -f\n"),
+    ];
+    let steps = steps.map(|(a, b)| (a.to_owned(), b.to_owned()));
+    let mut console = Script::new(Vec::new(), steps.into());
+    let outcome = run_untraced(&config, &mut console).expect("the machine runs");
+    let done = console.steps_done();
+    (outcome, String::from_utf8_lossy(&console.into_inner()).into_owned(), done)
+}
+
+fn check(harts: u32) {
+    let Some(debian) = debian::files() else { return };
+    let folder = Folder::new(&format!("boot{harts}"));
+    let Some(initrd) = initrd(&folder, &debian) else { return };
+    let (outcome, output, done) = boot(&debian, &initrd, harts);
+    assert_eq!((outcome.ending, done), (Ending::PowerOff, 3), "{output}");
+    assert!(output.contains(&format!("\n{harts}\r\n")), "not {harts} processors: {output}");
+    let (again, same, _) = boot(&debian, &initrd, harts);
+    assert_eq!(outcome, again);
+    assert_eq!(output, same);
+}
+
+#[test]
+fn debian_boots_on_one_hart() {
+    check(1);
+}
+
+#[test]
+fn debian_boots_on_two_harts() {
+    check(2);
+}
+
+#[test]
+fn debian_boots_on_four_harts() {
+    check(4);
+}

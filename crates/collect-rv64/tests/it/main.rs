@@ -1,0 +1,11 @@
+//! The simulator against things we did not write: QEMU, real programs, a real
+//! kernel. What is not installed is skipped with a word on standard error.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#![allow(clippy::print_stderr, reason = "a test says why it was skipped")]
+
+mod boot;
+mod debian;
+mod elf;
+mod guests;
+mod programs;
+mod random_code;

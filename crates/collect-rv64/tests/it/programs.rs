@@ -1,0 +1,162 @@
+//! Real C programs, static and dynamic, behave as under QEMU; runs repeat to
+//! the instruction; and what sinks see obeys the trace's laws.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::path::Path;
+
+use ichnos_base::{
+    Batch, Code, EndStatus, Event, GuestVa, InsnKind, ProcessId, Record, Sink, ThreadId, Totals,
+};
+use ichnos_collect_rv64::Speed;
+use ichnos_collect_rv64::user::run;
+use ichnos_isa_rv64::Insn;
+
+use crate::guests::{Folder, compile, config, here, here_at, under_qemu};
+
+const SYSROOT: &str = "/usr/riscv64-linux-gnu";
+const PROGRAMS: &[(&str, &[&str])] = &[
+    ("hello", &["one", "two words"]),
+    ("quicksort", &["20000"]),
+    ("matrix", &["40"]),
+    ("threads", &[]),
+    ("unix", &["file-of-the-test"]),
+];
+
+#[test]
+fn static_programs_behave_as_under_qemu() {
+    let folder = Folder::new("static");
+    for (name, args) in PROGRAMS {
+        let Some(program) = compile(&folder, name, &["-static"]) else { return };
+        let Some((theirs, _)) = under_qemu(&program, args, None) else { return };
+        let (ours, _, first) = here(&program, args, &folder, None);
+        assert_eq!(ours, theirs, "{name}");
+        let (_, _, second) = here(&program, args, &folder, None);
+        assert_eq!(first, second, "{name} does not repeat");
+        let (interpreted, _, third) = here_at(Speed::Interpreted, &program, args, &folder, None);
+        assert_eq!((interpreted, third), (ours, first), "{name} interpreted");
+    }
+}
+
+#[test]
+fn dynamic_programs_behave_as_under_qemu() {
+    if !Path::new(SYSROOT).exists() {
+        eprintln!("skipped: there is no riscv64 C library in {SYSROOT}");
+        return;
+    }
+    let folder = Folder::new("dynamic");
+    for (name, args) in PROGRAMS {
+        let Some(program) = compile(&folder, name, &[]) else { return };
+        let Some((theirs, _)) = under_qemu(&program, args, Some(SYSROOT)) else { return };
+        let (ours, _, _) = here(&program, args, &folder, Some(SYSROOT));
+        assert_eq!(ours, theirs, "{name}");
+    }
+}
+
+/// Follows each thread and checks that its records make sense.
+#[derive(Default)]
+struct Checker {
+    totals: Totals,
+    threads: HashMap<ThreadId, Follow>,
+    code: HashMap<(ProcessId, GuestVa), Vec<u8>>,
+    started: u32,
+    ended: u32,
+}
+
+#[derive(Default)]
+struct Follow {
+    process: ProcessId,
+    insns: u64,
+    /// Where the next instruction must be; unknown after events that move it.
+    next: Option<GuestVa>,
+    last: Option<(GuestVa, u8, InsnKind)>,
+}
+
+impl Sink for Checker {
+    type Error = Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        self.totals.count_batch(batch);
+        let follow = self.threads.get_mut(&batch.thread).expect("the thread has started");
+        assert_eq!(batch.insns_before, follow.insns);
+        for record in batch.records {
+            match *record {
+                Record::Insn { len, kind, pc } => {
+                    if let Some(next) = follow.next {
+                        assert_eq!(pc, next, "after {:?}", follow.last);
+                    }
+                    let bytes = self.code.get(&(follow.process, pc)).expect("its code was told");
+                    assert_eq!(bytes.len(), usize::from(len));
+                    let mut word = [0; 4];
+                    word[..bytes.len()].copy_from_slice(bytes);
+                    let insn =
+                        Insn::decode(u32::from_le_bytes(word)).expect("it is an instruction");
+                    assert_eq!((insn.len, insn.kind()), (len, kind));
+                    follow.insns += 1;
+                    follow.next = Some(pc.offset(len.into()));
+                    follow.last = Some((pc, len, kind));
+                }
+                Record::Branch { taken, target } => {
+                    assert!(follow.last.is_some_and(|(_, _, kind)| kind.transfers()));
+                    if taken {
+                        follow.next = Some(target);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(true)
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        match event {
+            Event::ThreadStart(start) => {
+                self.started += 1;
+                let follow = Follow { process: start.process, ..Follow::default() };
+                assert!(self.threads.insert(thread, follow).is_none(), "a thread starts once");
+            }
+            Event::ThreadEnd(_) => self.ended += 1,
+            Event::Signal(signal) => {
+                self.threads.entry(thread).or_default().next = Some(signal.handler);
+            }
+            Event::SignalReturn { pc } => self.threads.entry(thread).or_default().next = Some(*pc),
+            Event::Exec { .. } => self.threads.entry(thread).or_default().next = None,
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    fn code(&mut self, _: ThreadId, code: &Code<'_>) -> Result<bool, Infallible> {
+        self.code.insert((code.process, code.pc), code.bytes.to_vec());
+        Ok(true)
+    }
+}
+
+#[test]
+fn records_follow_the_program() {
+    let folder = Folder::new("records");
+    for (name, args) in PROGRAMS {
+        let Some(program) = compile(&folder, name, &["-static"]) else { return };
+        let (untraced, _, counted) = here(&program, args, &folder, None);
+        let (config, _file) = config(&program, args, &folder, None);
+        let mut checker = Checker::default();
+        let outcome = run(&config, &mut checker).expect("the traced run works");
+        assert_eq!(outcome.status, untraced.status, "{name}");
+        assert_eq!(outcome.retired, checker.totals.insns, "{name}");
+        assert_eq!(outcome.retired, counted.retired, "{name}: tracing must not change the run");
+        assert_eq!(checker.started, checker.ended, "{name}");
+        let threads = match *name {
+            "threads" => 7,
+            "unix" => 2,
+            _ => 1,
+        };
+        assert_eq!(checker.started, threads, "{name}");
+        assert!(
+            checker.totals.loads > 100
+                && checker.totals.stores > 100
+                && checker.totals.branches > 100
+        );
+        assert_ne!(outcome.status, EndStatus::Unknown);
+    }
+}

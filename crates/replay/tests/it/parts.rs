@@ -1,0 +1,152 @@
+//! Parts of a trace: parallel replay against serial, cuts against filtering, and threads
+//! merged by time.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::convert::Infallible;
+
+use crate::twin::{Input, Twin, inputs};
+use ichnos_base::*;
+use ichnos_replay::{Cut, Order, Replay, cut};
+use ichnos_trace::{Options, Reader, Writer};
+use proptest::prelude::*;
+
+fn write(inputs: &[Input]) -> Reader {
+    let mut options = Options::default();
+    options.chunk_insns = 7;
+    let mut writer = Writer::new(Vec::new(), options).expect("a writer");
+    crate::twin::push(inputs, &mut writer).expect("written");
+    writer.finish().expect("finished");
+    Reader::from_bytes(writer.into_inner()).expect("readable")
+}
+
+fn is_record(text: &str) -> bool {
+    ["Insn", "Load", "Store", "Prefetch", "Flush", "Branch"].iter().any(|k| text.starts_with(k))
+}
+
+fn records(twin: Twin) -> Vec<(u32, Vec<String>)> {
+    let only = |list: Vec<String>| list.into_iter().filter(|t| is_record(t)).collect::<Vec<_>>();
+    let lists = twin.by_thread.into_iter().map(|(t, list)| (t, only(list)));
+    lists.filter(|(_, list)| !list.is_empty()).collect()
+}
+
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn parallel_is_serial(inputs in inputs(), jobs in 1usize..4) {
+        let reader = write(&inputs);
+        let mut serial = Twin::default();
+        Replay::new(&reader).drive(&mut serial).expect("replayed");
+        let make = |_: &ichnos_replay::Piece| Twin::default();
+        let parts = Replay::new(&reader).map_chunks(jobs, make, |piece, twin| {
+            assert_eq!(piece.totals, twin.totals);
+            (piece.thread.0, twin.by_thread.into_values().next().unwrap_or_default())
+        });
+        let mut joined = Twin::default();
+        for (thread, list) in parts.expect("replayed") {
+            joined.by_thread.entry(thread).or_default().extend(list);
+        }
+        prop_assert_eq!(joined.by_thread, serial.by_thread);
+    }
+
+    #[test]
+    fn a_cut_holds_the_range_and_counts_the_rest(inputs in inputs(), start in 0u64..30, len in 1u64..30) {
+        let reader = write(&inputs);
+        let mut writer = Writer::new(Vec::new(), Options::default()).expect("a writer");
+        let range = start..start + len;
+        cut(&reader, &Cut { insns: range.clone(), ..Cut::default() }, &mut writer).expect("cut");
+        let part = Reader::from_bytes(writer.into_inner()).expect("readable");
+        let (mut kept, mut wanted) = (Gaps::default(), Twin::default());
+        Replay::new(&part).drive(&mut kept).expect("replayed");
+        Replay::new(&reader).insns(range).drive(&mut wanted).expect("replayed");
+        prop_assert_eq!(records(kept.twin), records(wanted));
+        prop_assert_eq!(part.totals().insns + kept.missing, reader.totals().insns);
+    }
+}
+
+/// Adds up what cuts took out.
+#[derive(Default)]
+struct Gaps {
+    twin: Twin,
+    missing: u64,
+}
+
+impl Sink for Gaps {
+    type Error = Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        self.twin.records(batch)
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        // The generator tells gaps of its own, with numbers far beyond any trace here.
+        if let Event::Gap { reason: GapReason::Cut, insns: Some(n), skipped: None } = event {
+            self.missing += if *n < 100_000 { *n } else { 0 };
+        }
+        self.twin.event(thread, event)
+    }
+}
+
+/// Two threads with a timestamp before each instruction.
+fn timed() -> Vec<Input> {
+    let mut inputs = vec![Input::Event(0, 0), Input::Event(1, 0)];
+    for i in 0..40u64 {
+        // Event numbers 18, 37, ... are timestamps of that many nanoseconds.
+        inputs.push(Input::Event((i.is_multiple_of(3)).into(), 18 + 19 * i));
+        let pc = GuestVa(0x1000 + i);
+        let records = vec![Record::insn(pc, 1, InsnKind::OTHER)];
+        inputs.push(Input::Records((i.is_multiple_of(3)).into(), records, None));
+    }
+    inputs
+}
+
+#[derive(Default)]
+struct Clock {
+    times: Vec<u64>,
+    threads: Vec<u32>,
+}
+
+impl Sink for Clock {
+    type Error = Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        self.threads.push(batch.thread.0);
+        Ok(true)
+    }
+
+    fn event(&mut self, _: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        if let Event::Timestamp { ns } = event {
+            self.times.push(*ns);
+        }
+        Ok(true)
+    }
+}
+
+#[test]
+fn merged_time_never_goes_back() {
+    let reader = write(&timed());
+    let mut clock = Clock::default();
+    Replay::new(&reader).order(Order::ByTime).drive(&mut clock).expect("replayed");
+    assert!(clock.times.is_sorted(), "{:?}", clock.times);
+    assert_eq!(clock.times.len(), 40);
+    let wanted: Vec<u32> = (0..40u32).map(|i| u32::from(i.is_multiple_of(3))).collect();
+    assert_eq!(clock.threads, wanted);
+}
+
+#[test]
+fn a_cut_by_time_and_thread() {
+    let reader = write(&timed());
+    let mut writer = Writer::new(Vec::new(), Options::default()).expect("a writer");
+    let wanted = Cut { threads: vec![ThreadId(1)], time: 200..400, ..Cut::default() };
+    cut(&reader, &wanted, &mut writer).expect("cut");
+    let part = Reader::from_bytes(writer.into_inner()).expect("readable");
+    assert_eq!(part.threads().len(), 1);
+    let inside =
+        (0..40u64).filter(|i| i.is_multiple_of(3) && (200..400).contains(&(18 + 19 * i))).count();
+    assert_eq!(part.totals().insns, inside as u64);
+    assert!(part.threads()[0].start.is_some(), "the start is kept");
+}

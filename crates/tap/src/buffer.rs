@@ -1,0 +1,167 @@
+//! The life of a buffer: free, owned, full, free again.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::Header;
+
+const FREE: u32 = 0;
+const OWNED: u32 = 1;
+const FULL: u32 = 2;
+
+/// What a buffer holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct BufferKind(pub u32);
+
+impl BufferKind {
+    /// A thread's stream.
+    pub const STREAM: Self = Self(0);
+    /// Roadmap: what the blocks in later streams are.
+    pub const ROADMAP: Self = Self(1);
+}
+
+/// What is known about a buffer.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Descriptor {
+    state: AtomicU32,
+    kind: AtomicU32,
+    thread: AtomicU32,
+    process: AtomicU32,
+    len: AtomicU64,
+    ticket: AtomicU64,
+}
+
+/// A full buffer in the collector's hands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taken {
+    /// Which buffer.
+    pub index: u32,
+    /// What it holds.
+    pub kind: BufferKind,
+    /// Whose stream it is.
+    pub thread: u32,
+    /// Whose roadmap it is.
+    pub process: u32,
+    /// Bytes filled.
+    pub len: u64,
+}
+
+impl Descriptor {
+    pub(crate) const fn new() -> Self {
+        Self {
+            state: AtomicU32::new(FREE),
+            kind: AtomicU32::new(0),
+            thread: AtomicU32::new(0),
+            process: AtomicU32::new(0),
+            len: AtomicU64::new(0),
+            ticket: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Header {
+    fn used(&self) -> &[Descriptor] {
+        let count = self.layout.count as usize;
+        self.buffers.get(..count).unwrap_or(&self.buffers)
+    }
+
+    /// Makes a free buffer owned; `None` if there is none.
+    pub fn take(&self, kind: BufferKind, process: u32, thread: u32) -> Option<u32> {
+        let free = |d: &Descriptor| {
+            d.state.compare_exchange(FREE, OWNED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        };
+        let index = self.used().iter().position(free)?;
+        let d = &self.used()[index];
+        d.kind.store(kind.0, Ordering::Relaxed);
+        d.process.store(process, Ordering::Relaxed);
+        d.thread.store(thread, Ordering::Relaxed);
+        d.len.store(0, Ordering::Relaxed);
+        Some(index as u32)
+    }
+
+    /// Makes an owned buffer full: `len` bytes count. The caller rings and wakes.
+    pub fn submit(&self, index: u32, len: u64) {
+        let Some(d) = self.used().get(index as usize) else { return };
+        d.len.store(len, Ordering::Relaxed);
+        d.ticket.store(self.tickets.fetch_add(1, Ordering::AcqRel), Ordering::Relaxed);
+        d.state.store(FULL, Ordering::Release);
+    }
+
+    /// The full buffer with this ticket.
+    #[must_use]
+    pub fn next_full(&self, ticket: u64) -> Option<Taken> {
+        let full = |d: &Descriptor| {
+            d.state.load(Ordering::Acquire) == FULL && d.ticket.load(Ordering::Relaxed) == ticket
+        };
+        let index = self.used().iter().position(full)?;
+        Some(self.taken(index))
+    }
+
+    /// Buffers that are still owned, for a tracee that died.
+    pub fn orphans(&self) -> impl Iterator<Item = Taken> + '_ {
+        let owned = |i: &usize| self.used()[*i].state.load(Ordering::Acquire) == OWNED;
+        (0..self.used().len()).filter(owned).map(|i| self.taken(i))
+    }
+
+    /// Notes how far an owned buffer is filled, for [`Header::orphans`].
+    pub fn progress(&self, index: u32, len: u64) {
+        if let Some(d) = self.used().get(index as usize) {
+            d.len.store(len, Ordering::Release);
+        }
+    }
+
+    fn taken(&self, index: usize) -> Taken {
+        let d = &self.used()[index];
+        Taken {
+            index: index as u32,
+            kind: BufferKind(d.kind.load(Ordering::Relaxed)),
+            thread: d.thread.load(Ordering::Relaxed),
+            process: d.process.load(Ordering::Relaxed),
+            len: d.len.load(Ordering::Relaxed).min(self.layout.len),
+        }
+    }
+
+    /// Gives a buffer back. The caller wakes those that wait for room.
+    pub fn free(&self, index: u32) {
+        if let Some(d) = self.used().get(index as usize) {
+            d.state.store(FREE, Ordering::Release);
+            self.room.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::Layout;
+    use std::boxed::Box;
+
+    #[test]
+    fn full_buffers_come_in_the_order_of_submission() {
+        let header = Box::new(Header::new(Layout::new(4, 100), 1));
+        let take = |t| header.take(BufferKind::STREAM, 0, t);
+        let (a, b) = (take(7).unwrap(), take(8).unwrap());
+        header.submit(b, 50);
+        assert_eq!(header.next_full(0).map(|t| (t.thread, t.len)), Some((8, 50)));
+        assert_eq!(header.next_full(1), None);
+        header.submit(a, 1 << 40);
+        assert_eq!(header.next_full(1).map(|t| (t.thread, t.len)), Some((7, 4096)));
+        assert!(take(1).is_some() && take(1).is_some() && take(1).is_none());
+        header.free(b);
+        assert_eq!(take(3), Some(b));
+        assert_eq!(header.orphans().count(), 3);
+    }
+
+    #[test]
+    fn exec_requests_are_seen_once() {
+        let header = Box::new(Header::new(Layout::new(1, 1), 1));
+        let slot = header.post_exec(5, 0, 0).unwrap();
+        assert!(header.see_exec().is_some() && header.see_exec().is_none());
+        slot.set(crate::ExecState::FREE);
+        (0..64).for_each(|i| assert!(header.post_exec(i, 0, 0).is_some()));
+        assert!(header.post_exec(9, 0, 0).is_none());
+    }
+}

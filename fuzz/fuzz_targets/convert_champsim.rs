@@ -1,0 +1,5 @@
+//! Any bytes to the champsim reader.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ichnos_convert::fuzz::fuzz_champsim(data));
