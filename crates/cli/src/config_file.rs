@@ -442,12 +442,12 @@ returns = 8
             ("\"nru\"", "\"best\"", "m.toml:8: l1d.replacement: expected lru"),
             ("cores = 2", "kores = 2", "m.toml:2: kores: there is no such field"),
             ("straddle = \"one\"", "straddle = 1.5", "m.toml:3: straddle: expected a string"),
-            ("returns = 8", "returns = -8", "m.toml:38: branch.returns: expected a size"),
-            ("\"gshare\"", "\"oracle\"", "m.toml:36: branch.predictor: there is no predictor"),
+            ("returns = 8", "returns = -8", "m.toml:37: branch.returns: expected a size"),
+            ("\"gshare\"", "\"oracle\"", "m.toml:35: branch.predictor: there is no predictor"),
             ("size = \"1M\", ", "", "m.toml:11: l2.size is missing"),
             ("name = \"l1\"", "name = \"l1", "m.toml:6: "),
             ("cache = \"8M,16,64,srrip\"", "", "m.toml:13: l3: give either `cache`"),
-            ("{ entries = 128, ways = 8 }", "{ entries = 128 }", "m.toml:21: tlb1i: both"),
+            ("{ entries = 128, ways = 8 }", "{ entries = 128 }", "m.toml:22: tlb1i: both"),
         ] {
             assert!(GOOD.contains(from), "{from}");
             let message = format!("{:#}", parse(&GOOD.replace(from, to)).expect_err(to));
