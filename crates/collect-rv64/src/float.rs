@@ -106,7 +106,7 @@ pub(crate) trait Format {
     const FRACTION_MASK: u64 = (1 << Self::FRACTION) - 1;
     const INFINITY: u64 = Self::EXP_MAX << Self::FRACTION;
     const NAN: u64 = Self::INFINITY | 1 << (Self::FRACTION - 1);
-    const MASK: u64 = Self::SIGN | Self::SIGN - 1;
+    const MASK: u64 = Self::SIGN | (Self::SIGN - 1);
 }
 
 /// binary32.
@@ -241,7 +241,7 @@ pub(crate) fn round<F: Format>(n: Number, env: &mut Env) -> u64 {
         let finite = u64::from(!env.rounding.overflows_to_infinity(n.sign));
         return infinity::<F>(n.sign) - finite;
     }
-    zero::<F>(n.sign) | (field << F::FRACTION) + magnitude
+    zero::<F>(n.sign) | ((field << F::FRACTION) + magnitude)
 }
 
 /// Whether a tiny number would round up to the smallest normal one if the
@@ -253,3 +253,6 @@ fn reaches_normal<F: Format>(n: Number, rounding: Rounding) -> bool {
         && kept == (1 << (F::FRACTION + 1)) - 1
         && rounding.up(n.sign, true, rest, 1 << (dropped - 1))
 }
+
+#[cfg(test)]
+mod tests;

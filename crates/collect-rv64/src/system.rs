@@ -32,6 +32,7 @@ mod csr;
 mod disk;
 mod fdt;
 mod hart;
+mod inspect;
 mod loader;
 mod machine;
 mod mmu;
@@ -55,6 +56,7 @@ use bus::Bus;
 pub use console::{Console, Script, Terminal};
 pub use cpio::Cpio;
 use disk::{Disk, Writing};
+pub use inspect::Inspected;
 use loader::Start;
 use machine::Machine;
 pub use privilege::Privilege;
@@ -133,7 +135,8 @@ pub struct Config {
     pub disk: Option<PathBuf>,
     /// Instructions that a hart runs before the next gets its turn.
     pub quantum: u64,
-    /// Instructions after which the machine ends; about, with several harts.
+    /// Instructions, retired or trapped, after which the machine ends; about so
+    /// many with several harts.
     pub limit: Option<u64>,
     /// How instructions are run when nobody watches.
     pub speed: Speed,
@@ -225,7 +228,7 @@ pub fn run_untraced(config: &Config, console: &mut dyn Console) -> Result<Outcom
 }
 
 /// Memory with what shall run in it.
-fn assemble(config: &Config) -> Result<(Bus, Start), Error> {
+pub(crate) fn assemble(config: &Config) -> Result<(Bus, Start), Error> {
     if !(1..=16).contains(&config.harts) {
         return Err(Error::Config(format!("a machine has 1 to 16 harts, not {}", config.harts)));
     }

@@ -16,7 +16,7 @@ use crate::trap::{Access, Cause, Stop, Trap};
 
 /// Atomic accesses must be aligned; the table of translations tells the rest.
 fn aligned<const N: usize>(va: u64, cause: Cause) -> Result<(), Stop> {
-    if va % N as u64 == 0 { Ok(()) } else { Err(Stop::Trap(Trap::new(cause, va))) }
+    if va.is_multiple_of(N as u64) { Ok(()) } else { Err(Stop::Trap(Trap::new(cause, va))) }
 }
 
 fn extend<const N: usize>(value: u64) -> u64 {

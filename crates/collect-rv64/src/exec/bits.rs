@@ -68,7 +68,7 @@ unary! {
     /// Every byte that is not zero becomes all ones: the carry of adding 0x7f to
     /// the low seven bits, or the top bit itself, tells.
     orc_b(a) = {
-        let tops = ((a & 0x7f7f_7f7f_7f7f_7f7f) + 0x7f7f_7f7f_7f7f_7f7f | a) & 0x8080_8080_8080_8080;
+        let tops = (((a & 0x7f7f_7f7f_7f7f_7f7f) + 0x7f7f_7f7f_7f7f_7f7f) | a) & 0x8080_8080_8080_8080;
         (tops >> 7) * 0xff
     };
 }

@@ -1,6 +1,6 @@
 //! The few x86-64 instructions that translation needs, as bytes.
 //!
-//! Only encodings that generated code uses are here; `tests` lets an
+//! Only encodings that generated code uses are here; the tests let an
 //! independent disassembler read them back.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -399,3 +399,6 @@ impl Code {
         self.form(None, (W32, false), &[0x0f, 0xae], number, Operand::Mem(at));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,6 +23,20 @@ pub trait Console {
     }
 }
 
+impl<C: Console + ?Sized> Console for &mut C {
+    fn output(&mut self, bytes: &[u8]) {
+        (**self).output(bytes);
+    }
+
+    fn input(&mut self) -> Vec<u8> {
+        (**self).input()
+    }
+
+    fn idle(&mut self, until_timer: Option<Duration>) -> bool {
+        (**self).idle(until_timer)
+    }
+}
+
 /// Writes what the guest prints, and answers by a script: when a text appears
 /// in the output, send another. The same script gives the same run.
 #[derive(Debug)]

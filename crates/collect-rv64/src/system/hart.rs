@@ -89,7 +89,7 @@ impl SystemWorld<'_> {
     /// The physical address of a virtual one, without touching anything.
     pub(crate) fn peek(&self, va: GuestVa, access: Access) -> Option<GuestPa> {
         let (page, _, _) = self.translate(va.0, access).ok()?;
-        Some(GuestPa(page | va.0 % PAGE))
+        Some(GuestPa(page | (va.0 % PAGE)))
     }
 }
 
@@ -106,7 +106,7 @@ impl World for SystemWorld<'_> {
 
     fn reach(&mut self, cpu: &mut Cpu, va: u64, access: Access) -> Result<Place, Trap> {
         let (page, rights, mode) = self.translate(va, access)?;
-        let pa = page | va % PAGE;
+        let pa = page | (va % PAGE);
         let fault = Trap::new(access.access_fault(), va);
         let whole = self.csrs.pmp.rights(page, PAGE, mode);
         let allowed = match whole {

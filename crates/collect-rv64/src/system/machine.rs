@@ -9,7 +9,8 @@
 use std::time::Duration;
 
 use ichnos_base::{
-    DriveError, EndStatus, Event, GuestVa, ProcessId, SignalInfo, ThreadId, ThreadStart,
+    DriveError, EndStatus, Event, GuestPa, GuestVa, HartId, ProcessId, SignalInfo, ThreadId,
+    ThreadStart,
 };
 use ichnos_isa_rv64::{Class, Csr, Insn, Op};
 
@@ -26,7 +27,7 @@ use crate::system::privilege::Privilege;
 use crate::system::tree::TIMEBASE;
 use crate::system::{Boot, Config, Ending, Outcome, sbi};
 use crate::tracer::{More, Tracer};
-use crate::trap::{Cause, Stop, Trap};
+use crate::trap::{Access, Cause, Stop, Trap};
 
 /// Instructions of one hart per tick of the clock: at 10 MHz, a billion a second.
 const INSNS_PER_TICK: u64 = 100;
@@ -43,16 +44,18 @@ enum Firmware {
 }
 
 /// A whole machine.
-pub(crate) struct Machine<'c, T> {
+pub(crate) struct Machine<C, T> {
     bus: Bus,
     harts: Vec<Hart>,
     engine: Engine,
     tracer: T,
-    console: &'c mut dyn Console,
+    console: C,
     firmware: Firmware,
     tohost: Option<u64>,
     quantum: u64,
     limit: u64,
+    /// Exceptions taken.
+    traps: u64,
     /// The clock in instructions: rounds so far.
     slots: u64,
     /// By how much a single hart is ahead of that in its present turn.
@@ -61,11 +64,11 @@ pub(crate) struct Machine<'c, T> {
 
 type Flow<T> = Result<More, RunError<<T as Tracer>::Error>>;
 
-impl<'c, T: Tracer> Machine<'c, T> {
+impl<C: Console, T: Tracer> Machine<C, T> {
     pub(crate) fn new(
         config: &Config,
         (bus, start): (Bus, Start),
-        console: &'c mut dyn Console,
+        console: C,
         tracer: T,
     ) -> Result<Self, Error> {
         if config.quantum == 0 {
@@ -97,12 +100,41 @@ impl<'c, T: Tracer> Machine<'c, T> {
             tohost: start.tohost,
             quantum: config.quantum,
             limit: config.limit.unwrap_or(u64::MAX),
+            traps: 0,
             slots: 0,
             in_turn: 0,
         })
     }
 
-    fn retired(&self) -> u64 {
+    /// Lets at most so many more instructions retire or trap.
+    pub(crate) fn set_limit(&mut self, insns: u64) {
+        self.limit = self.spent().saturating_add(insns);
+    }
+
+    /// Instructions retired, and those that trapped instead: a guest that only
+    /// traps must come to its limit too.
+    fn spent(&self) -> u64 {
+        self.retired() + self.traps
+    }
+
+    pub(crate) fn hart(&self, n: HartId) -> Option<&Hart> {
+        self.harts.get(n.index())
+    }
+
+    /// The physical address of a hart's virtual one, without touching anything.
+    pub(crate) fn translate(&mut self, n: HartId, va: GuestVa, access: Access) -> Option<GuestPa> {
+        let hart = self.harts.get(n.index())?;
+        SystemWorld { bus: &mut self.bus, csrs: &hart.csrs }.peek(va, access)
+    }
+
+    /// Copies physical memory; false if part of it is not RAM.
+    pub(crate) fn read_memory(&self, at: GuestPa, bytes: &mut [u8]) -> bool {
+        let index = self.bus.ram_index(at.0, bytes.len());
+        let from = index.and_then(|index| self.bus.ram.slice(index, bytes.len()));
+        from.map(|from| bytes.copy_from_slice(from)).is_some()
+    }
+
+    pub(crate) fn retired(&self) -> u64 {
         self.harts.iter().map(|h| h.cpu.retired).sum()
     }
 
@@ -148,7 +180,7 @@ impl<'c, T: Tracer> Machine<'c, T> {
         if let Some(value) = told.filter(|v| v & 1 != 0) {
             return Some(Ending::ToHost(value >> 1));
         }
-        (self.retired() >= self.limit).then_some(Ending::Limit)
+        (self.spent() >= self.limit).then_some(Ending::Limit)
     }
 
     /// Exchanges bytes with the console.
@@ -194,7 +226,7 @@ impl<'c, T: Tracer> Machine<'c, T> {
         let until = self.next_timer().map_or(u64::MAX, |tick| {
             tick.saturating_mul(INSNS_PER_TICK).saturating_sub(self.slots)
         });
-        until.clamp(1, LONGEST_RUN.min(self.limit.saturating_sub(self.retired()).max(1)))
+        until.clamp(1, LONGEST_RUN.min(self.limit.saturating_sub(self.spent()).max(1)))
     }
 
     /// The clock's tick at which the next timer of any hart comes.
@@ -353,6 +385,7 @@ impl<'c, T: Tracer> Machine<'c, T> {
     fn trap(&mut self, n: usize, trap: Trap) -> Flow<T> {
         // What ran so far ran in the old mode.
         self.drain(n)?;
+        self.traps += 1;
         let taken = self.harts[n].trap(trap);
         self.tell_trap(n, taken)
     }

@@ -61,16 +61,10 @@ impl Plic {
         let word = (offset / 4) as usize;
         match offset {
             0..PENDING => self.priority.get(word).copied().unwrap_or(0).into(),
-            PENDING..ENABLE => {
-                if offset == PENDING {
-                    self.offered().into()
-                } else {
-                    0
-                }
-            }
+            PENDING..ENABLE if offset == PENDING => self.offered().into(),
             ENABLE..ENABLE_END => {
                 let context = self.contexts.get(((offset - ENABLE) / 0x80) as usize);
-                context.filter(|_| offset % 0x80 == 0).map_or(0, |c| c.enabled.into())
+                context.filter(|_| offset.is_multiple_of(0x80)).map_or(0, |c| c.enabled.into())
             }
             CONTEXT.. => {
                 let n = ((offset - CONTEXT) / 0x1000) as usize;
@@ -100,7 +94,7 @@ impl Plic {
                     *priority = value & 7;
                 }
             }
-            ENABLE..ENABLE_END if offset % 0x80 == 0 => {
+            ENABLE..ENABLE_END if offset.is_multiple_of(0x80) => {
                 if let Some(context) = self.contexts.get_mut(((offset - ENABLE) / 0x80) as usize) {
                     context.enabled = value & !1;
                 }

@@ -118,7 +118,7 @@ impl Kernel {
             now: 0,
             start_time_ns: config.start_time_ns,
             sysroot: config.sysroot.clone(),
-            random: 0x1c4_05_1c4_05,
+            random: 0x001c_4051_c405,
             next_pid: FIRST_PID,
             news: Vec::new(),
         };
@@ -183,6 +183,11 @@ impl Kernel {
         &mut self.processes[process]
     }
 
+    /// Whether all threads but this one wait or have ended.
+    pub(crate) fn is_alone(&self, thread: usize) -> bool {
+        self.threads.iter().enumerate().all(|(n, t)| n == thread || t.wait != Wait::Runnable)
+    }
+
     pub(crate) fn take_pid(&mut self) -> u32 {
         self.next_pid += 1;
         self.next_pid - 1
@@ -213,10 +218,11 @@ impl Kernel {
     /// Ends one thread, and its process if it was the last.
     pub(crate) fn end_thread(&mut self, thread: usize, status: EndStatus) {
         let clear = std::mem::take(&mut self.threads[thread].clear_tid);
-        if clear != 0 && self.view(thread).write_u32(clear, 0).is_ok() {
-            if let Ok(key) = self.futex_key(thread, clear) {
-                self.futex_wake(key, 1, u32::MAX);
-            }
+        if clear != 0
+            && self.view(thread).write_u32(clear, 0).is_ok()
+            && let Ok(key) = self.futex_key(thread, clear)
+        {
+            self.futex_wake(key, 1, u32::MAX);
         }
         self.threads[thread].wait = Wait::Ended;
         let process = self.process(thread);

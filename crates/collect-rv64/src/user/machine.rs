@@ -21,6 +21,9 @@ use crate::user::signal::{self, Effect, Info, SIGBUS, SIGILL, SIGSEGV, SIGTRAP};
 use crate::user::syscall::{self, Answer};
 use crate::user::{Config, Outcome, csr};
 
+/// Instructions that a thread runs at once while no other can.
+const ALONE: u64 = 1 << 20;
+
 /// A simulated Linux with its programs.
 #[derive(Debug)]
 pub(crate) struct Machine<T> {
@@ -92,12 +95,12 @@ impl<T: Tracer> Machine<T> {
     /// One thread's turn.
     fn turn(&mut self, thread: usize) -> Flow<T> {
         let id = self.kernel.threads[thread].id;
-        let mut left = self.quantum;
+        let mut left = if self.kernel.is_alone(thread) { ALONE } else { self.quantum };
         // A call that had to wait is made again, now that it may succeed.
-        if let Some(number) = self.kernel.threads[thread].in_call {
-            if self.finish_call(thread, number)? == More::Enough {
-                return Ok(More::Enough);
-            }
+        if let Some(number) = self.kernel.threads[thread].in_call
+            && self.finish_call(thread, number)? == More::Enough
+        {
+            return Ok(More::Enough);
         }
         while self.kernel.threads[thread].wait == Wait::Runnable {
             if self.deliver_signals(thread)? == More::Enough {

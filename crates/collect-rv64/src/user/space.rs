@@ -227,8 +227,8 @@ impl View<'_> {
         }
         let private = region.sharing == Sharing::Private;
         let index = self.page(va / PAGE, private && access == Access::Store)?;
-        rights.write &=
-            !(private && self.frames.is_shared(index)) && !self.ram.has_code(index / PAGE_SIZE);
+        let copied_on_write = private && self.frames.is_shared(index);
+        rights.write &= !copied_on_write && !self.ram.has_code(index / PAGE_SIZE);
         Some((index, rights))
     }
 

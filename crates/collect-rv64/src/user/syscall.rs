@@ -137,7 +137,7 @@ pub(crate) fn perform(kernel: &mut Kernel, thread: usize, number: u64) -> Answer
         135 => c.rt_sigprocmask().into(),
         139 => c.rt_sigreturn().into(),
         153 => c.times().into(),
-        154 | 155 | 156 | 157 => c.groups(number).into(),
+        154..=157 => c.groups(number).into(),
         160 => c.uname().into(),
         163 | 261 => c.rlimit(number).into(),
         165 => c.getrusage().into(),

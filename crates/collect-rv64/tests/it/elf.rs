@@ -5,8 +5,8 @@
 pub(crate) const HEADER: u64 = 120;
 
 /// An executable whose bytes, headers first, are loaded at `base` and entered
-/// right after the headers.
-pub(crate) fn executable(base: u64, contents: &[u8], extra_zeros: u64) -> Vec<u8> {
+/// `entry` bytes after the headers.
+pub(crate) fn executable(base: u64, contents: &[u8], entry: u64) -> Vec<u8> {
     let size = HEADER + contents.len() as u64;
     let mut file = Vec::new();
     file.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
@@ -16,7 +16,7 @@ pub(crate) fn executable(base: u64, contents: &[u8], extra_zeros: u64) -> Vec<u8
     half(&mut file, 2);
     half(&mut file, 243);
     word(&mut file, 1);
-    double(&mut file, base + HEADER);
+    double(&mut file, base + HEADER + entry);
     double(&mut file, 64);
     double(&mut file, 0);
     // Compressed instructions and double-precision arguments.
@@ -30,7 +30,7 @@ pub(crate) fn executable(base: u64, contents: &[u8], extra_zeros: u64) -> Vec<u8
     double(&mut file, base);
     double(&mut file, base);
     double(&mut file, size);
-    double(&mut file, size + extra_zeros);
+    double(&mut file, size);
     double(&mut file, 4096);
     file.extend_from_slice(contents);
     file

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![allow(clippy::print_stderr, reason = "a test says why it was skipped")]
 
+mod applets;
 mod boot;
 mod debian;
 mod elf;

@@ -3,14 +3,15 @@
 //! floating-point flags and their memory at the end.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::GuestVa;
-use ichnos_collect_rv64::Speed;
+use ichnos_base::{GuestPa, GuestVa};
+use ichnos_collect_rv64::{Speed, system};
 use ichnos_isa_rv64::{Class, Csr, Disasm, Ext, Insn, Op, TABLE, is_compressed};
 
 use crate::elf::{HEADER, executable};
 use crate::guests::{Folder, here, here_at, under_qemu};
 
-const BASE: u64 = 0x10000;
+/// Where the program stands: also the start of a bare machine's RAM.
+const BASE: u64 = 0x8000_0000;
 /// Instructions of one program, how often it goes through them (often enough to
 /// be translated), and how many programs: over a million in all.
 const INSNS: usize = 5000;
@@ -24,7 +25,7 @@ const TURN: u8 = 4;
 const SCRATCH_SIZE: usize = 4096;
 /// Where data begins in the code: after the jump, and aligned in memory.
 const DATA: i32 = 8;
-const _: () = assert!((HEADER + DATA as u64) % 8 == 0);
+const _: () = assert!((HEADER + DATA as u64).is_multiple_of(8));
 
 struct Random(u64);
 
@@ -241,7 +242,31 @@ impl Program {
         self.addi(17, 0, 94);
         self.word(Insn::new(Op::Ecall));
     }
+
+    /// What a bare machine needs: a trap handler that powers off, by which the
+    /// final system call ends the run, and an entry that turns floating point on.
+    fn machine_mode(&mut self) {
+        // The handler's address must be a multiple of four.
+        self.code.resize(self.code.len().next_multiple_of(4), 0);
+        let handler = self.code.len();
+        self.word(Insn { rd: 5, imm: 0x10_0000, ..Insn::new(Op::Lui) });
+        self.word(Insn { rd: 6, imm: 0x5000, ..Insn::new(Op::Lui) });
+        self.addi(6, 6, 0x555);
+        self.word(Insn { rs1: 5, rs2: 6, ..Insn::new(Op::Sw) });
+        let here = self.code.len();
+        self.point(5, handler as i64 - here as i64);
+        self.word(Insn { rs1: 5, imm: Csr::MTVEC.0.into(), ..Insn::new(Op::Csrrw) });
+        self.word(Insn { rd: 5, imm: 0x2000, ..Insn::new(Op::Lui) });
+        self.word(Insn { rs1: 5, imm: Csr::MSTATUS.0.into(), ..Insn::new(Op::Csrrs) });
+        let back = -(self.code.len() as i64);
+        self.word(Insn { imm: back as i32, ..Insn::new(Op::Jal) });
+        assert_eq!(self.code.len(), handler + MACHINE_MODE);
+    }
 }
+
+/// Bytes of the part that only machine mode runs: a handler that ends the
+/// machine, and what must be set up before.
+const MACHINE_MODE: usize = 4 * 10;
 
 /// The program that a seed stands for, of at least so many instructions, and the
 /// text of its last ones. A shorter program is a beginning of a longer one.
@@ -287,7 +312,8 @@ fn program(seed: u64, insns: usize) -> (Vec<u8>, String) {
     let back = first as i64 - p.code.len() as i64;
     p.word(Insn { imm: back as i32, ..Insn::new(Op::Jal) });
     p.print_everything();
-    (executable(BASE, &p.code, 0), text)
+    p.machine_mode();
+    (p.code, text)
 }
 
 fn disassemble(mut code: &[u8]) -> String {
@@ -304,10 +330,28 @@ fn disassemble(mut code: &[u8]) -> String {
     text
 }
 
+/// The same program in machine mode on a bare machine: what it left in memory.
+fn on_bare_machine(folder: &Folder, code: &[u8]) -> Vec<u8> {
+    let path = folder.0.join("bare");
+    let entry = code.len() - MACHINE_MODE + 4 * 4;
+    std::fs::write(&path, executable(BASE, code, entry as u64))
+        .expect("the program can be written");
+    let mut config = system::Config::new(system::Boot::Bare(path));
+    config.memory = 16 << 20;
+    let console = system::Script::new(std::io::sink(), Vec::new());
+    let mut machine = system::Inspected::new(&config, console).expect("the machine can be built");
+    let outcome = machine.run_for(1_000_000).expect("the machine runs");
+    assert_eq!(outcome.map(|o| o.ending), Some(system::Ending::PowerOff));
+    let scratch = GuestPa(BASE + HEADER + DATA as u64 + 2048);
+    let mut left = vec![0; SCRATCH_SIZE + 520];
+    assert!(machine.read_memory(scratch, &mut left));
+    left
+}
+
 /// Where the two end states differ, if they do.
-fn difference(folder: &Folder, file: &[u8]) -> Option<Option<String>> {
+fn difference(folder: &Folder, code: &[u8]) -> Option<Option<String>> {
     let path = folder.0.join("random");
-    std::fs::write(&path, file).expect("the program can be written");
+    std::fs::write(&path, executable(BASE, code, 0)).expect("the program can be written");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&path, mode).expect("the program can be made executable");
     let (theirs, expected) = under_qemu(&path, &[], None)?;
@@ -319,6 +363,9 @@ fn difference(folder: &Folder, file: &[u8]) -> Option<Option<String>> {
         assert_eq!(interpreted.1, found, "the interpreter alone is wrong");
     }
     assert_eq!(expected.len(), SCRATCH_SIZE + 520);
+    if found == expected {
+        assert!(on_bare_machine(folder, code) == expected, "machine mode differs from user mode");
+    }
     let mut pairs = expected.chunks(8).zip(found.chunks(8)).enumerate();
     let differs = pairs.find(|(_, (theirs, ours))| theirs != ours);
     let text = differs

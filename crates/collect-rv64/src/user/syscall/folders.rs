@@ -152,8 +152,7 @@ impl Call<'_> {
         let mut buffer = vec![MaybeUninit::uninit(); (size as usize).min(1 << 16)];
         let mut folder = RawDir::new(&*file, &mut buffer);
         let mut bytes = Vec::new();
-        loop {
-            let Some(entry) = folder.next() else { break };
+        while let Some(entry) = folder.next() {
             let entry = entry?;
             let name = entry.file_name().to_bytes_with_nul();
             let len = (19 + name.len()).next_multiple_of(8);

@@ -23,7 +23,7 @@ fn whole_pages(len: u64) -> Result<u64, Errno> {
 }
 
 fn aligned(va: u64) -> Result<u64, Errno> {
-    if va % PAGE == 0 && va < TOP { Ok(va) } else { Err(Errno::INVAL) }
+    if va.is_multiple_of(PAGE) && va < TOP { Ok(va) } else { Err(Errno::INVAL) }
 }
 
 impl Call<'_> {

@@ -103,11 +103,12 @@ impl Call<'_> {
             (self.kernel.futex_key(self.thread, from)?, self.kernel.futex_key(self.thread, to)?);
         let mut moved = 0;
         for t in &mut self.kernel.threads {
-            if let Wait::Futex { key, .. } = &mut t.wait {
-                if *key == from && moved < most {
-                    *key = to;
-                    moved += 1;
-                }
+            if let Wait::Futex { key, .. } = &mut t.wait
+                && *key == from
+                && moved < most
+            {
+                *key = to;
+                moved += 1;
             }
         }
         Ok(woken + moved)

@@ -48,10 +48,10 @@ impl Call<'_> {
         at: Option<u64>,
     ) -> Result<Answer, Errno> {
         let file = self.host_file(fd)?;
-        if at.is_none() {
-            if let Some(wait) = self.await_file(&file, PollFlags::IN)? {
-                return Ok(wait);
-            }
+        if at.is_none()
+            && let Some(wait) = self.await_file(&file, PollFlags::IN)?
+        {
+            return Ok(wait);
         }
         let mut total = 0;
         for &(va, len) in places {
@@ -76,10 +76,10 @@ impl Call<'_> {
         at: Option<u64>,
     ) -> Result<Answer, Errno> {
         let file = self.host_file(fd)?;
-        if at.is_none() {
-            if let Some(wait) = self.await_file(&file, PollFlags::OUT)? {
-                return Ok(wait);
-            }
+        if at.is_none()
+            && let Some(wait) = self.await_file(&file, PollFlags::OUT)?
+        {
+            return Ok(wait);
         }
         let mut total = 0;
         for &(va, len) in places {

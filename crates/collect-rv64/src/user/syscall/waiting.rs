@@ -69,10 +69,10 @@ pub(crate) fn idle(kernel: &mut Kernel) -> Result<(), Error> {
     } else if !files.is_empty() {
         let mut fds: Vec<_> = files.iter().map(|(fd, flags)| PollFd::new(&**fd, *flags)).collect();
         let tick = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-        if let Err(e) = poll(&mut fds, Some(&tick)) {
-            if e != Errno::INTR {
-                return Err(Error::Host { what: "waiting for a file", source: e.into() });
-            }
+        if let Err(e) = poll(&mut fds, Some(&tick))
+            && e != Errno::INTR
+        {
+            return Err(Error::Host { what: "waiting for a file", source: e.into() });
         }
     } else {
         return Err(Error::Config("all threads of the guest wait for each other".to_owned()));
