@@ -30,6 +30,17 @@ const PACKAGES: &[Package] = &[
     Package { name: "bzip2", shows: &["/usr/bin/bzip2", "/bin/bzip2"], used_for: "a real program" },
     Package { name: "gzip", shows: &["/usr/bin/gzip", "/bin/gzip"], used_for: "a real program" },
     Package { name: "sqlite3", shows: &["/usr/bin/sqlite3"], used_for: "a real program" },
+    Package {
+        name: "gcc-riscv64-linux-gnu",
+        shows: &["/usr/bin/riscv64-linux-gnu-gcc"],
+        used_for: "riscv64 guest programs",
+    },
+    Package {
+        name: "libc6-dev-riscv64-cross",
+        shows: &["/usr/riscv64-linux-gnu/include/stdio.h"],
+        used_for: "riscv64 guest programs",
+    },
+    Package { name: "qemu-user", shows: &["/usr/bin/qemu-riscv64"], used_for: "a judge for RV64" },
     Package { name: "lua5.4", shows: &["/usr/bin/lua5.4"], used_for: "a real program" },
 ];
 

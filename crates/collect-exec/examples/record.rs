@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::io::Write;
 use std::process::exit;
 
-use ichnos_base::{Batch, Sink, ThreadId, Event};
+use ichnos_base::{Batch, Event, Sink, ThreadId};
 use ichnos_collect_exec::{Launch, Record};
 
 struct Count {

@@ -21,7 +21,10 @@ fn gnu_objdump_agrees() {
     let theirs = match gnu(&folder, &words) {
         Ok(lines) => lines,
         Err(e) if e.kind() == ErrorKind::NotFound => {
-            eprintln!("skipped: the riscv64 binutils are not installed");
+            ichnos_testkit::tool::skip(
+                "isa-rv64: objdump",
+                "the riscv64 binutils are not installed",
+            );
             return;
         }
         Err(e) => panic!("{e}"),

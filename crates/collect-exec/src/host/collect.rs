@@ -173,7 +173,8 @@ impl<'a, S: Sink> Collector<'a, S> {
             let before = thread.insns;
             thread.stream.end();
             let records = &mut thread.stream.records;
-            flush(self.sink, ThreadId(id), &mut thread.insns, records).map_err(CollectError::Sink)?;
+            flush(self.sink, ThreadId(id), &mut thread.insns, records)
+                .map_err(CollectError::Sink)?;
             self.insns += thread.insns - before;
             if !thread.ended {
                 let end = Event::ThreadEnd(EndStatus::Unknown);

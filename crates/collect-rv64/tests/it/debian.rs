@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
+use ichnos_testkit::tool;
+
 const SUITE: &str = "trixie";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
@@ -30,17 +32,18 @@ pub(crate) fn files() -> Option<Debian> {
     let files = Debian { kernel: cache.join("Image"), busybox: cache.join("busybox") };
     if !files.kernel.exists() || !files.busybox.exists() {
         if std::env::var_os("ICHNOS_FETCH").is_none() {
-            eprintln!(
-                "skipped: Debian's kernel is not in {}; ICHNOS_FETCH=1 fetches it",
-                cache.display()
-            );
+            let reason = "Debian's riscv64 kernel is not in the cache; ICHNOS_FETCH=1 fetches it";
+            tool::skip("collect-rv64: Debian", reason);
             return None;
         }
         // Tests run side by side; one of them fetches and the others wait.
         static FETCHING: Mutex<()> = Mutex::new(());
         let _guard = FETCHING.lock().expect("no fetch has failed");
         if !files.kernel.exists() || !files.busybox.exists() {
-            fetch(&cache, &files).expect("Debian's kernel was asked for and can be fetched");
+            if let Err(why) = fetch(&cache, &files) {
+                tool::skip("collect-rv64: Debian", &format!("its kernel cannot be fetched: {why}"));
+                return None;
+            }
         }
     }
     Some(files)
@@ -52,11 +55,11 @@ fn fetch(cache: &Path, files: &Debian) -> Result<(), String> {
         fs::create_dir_all(cache.join(folder)).map_err(text)?;
     }
     configure(cache)?;
-    tool("apt-get", cache, &["update"])?;
-    let names = tool("apt-cache", cache, &["pkgnames", "linux-image-6."])?;
+    run_tool("apt-get", cache, &["update"])?;
+    let names = run_tool("apt-cache", cache, &["pkgnames", "linux-image-6."])?;
     let kernel = newest_kernel(&names).ok_or("the archive has no riscv64 kernel")?;
     for package in [&*kernel, "busybox-static"] {
-        tool("apt-get", cache, &["download", package])?;
+        run_tool("apt-get", cache, &["download", package])?;
     }
     let entries = fs::read_dir(cache).map_err(text)?.filter_map(Result::ok);
     for package in entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "deb")) {
@@ -113,7 +116,7 @@ fn newest_kernel(names: &str) -> Option<String> {
     kernels.max_by_key(version).map(str::to_owned)
 }
 
-fn tool(name: &str, cache: &Path, args: &[&str]) -> Result<String, String> {
+fn run_tool(name: &str, cache: &Path, args: &[&str]) -> Result<String, String> {
     let output = Command::new(name)
         .current_dir(cache)
         .env("APT_CONFIG", cache.join("apt.conf"))

@@ -53,7 +53,10 @@ pub(crate) fn compile(folder: &Folder, name: &str, flags: &[&str]) -> Option<Pat
             Some(program)
         }
         Err(e) if e.kind() == ErrorKind::NotFound => {
-            eprintln!("skipped: riscv64-linux-gnu-gcc is not installed");
+            ichnos_testkit::tool::skip(
+                "collect-rv64: programs",
+                "riscv64-linux-gnu-gcc is not installed",
+            );
             None
         }
         Err(e) => panic!("{e}"),
@@ -73,7 +76,7 @@ pub(crate) fn under_qemu(
     let output = command.arg(program).args(args).stdin(Stdio::null()).output();
     let output = match output {
         Err(e) if e.kind() == ErrorKind::NotFound => {
-            eprintln!("skipped: qemu-riscv64 is not installed");
+            ichnos_testkit::tool::skip("collect-rv64: programs", "qemu-riscv64 is not installed");
             return None;
         }
         other => other.expect("qemu runs"),

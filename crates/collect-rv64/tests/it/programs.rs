@@ -42,7 +42,10 @@ fn static_programs_behave_as_under_qemu() {
 #[test]
 fn dynamic_programs_behave_as_under_qemu() {
     if !Path::new(SYSROOT).exists() {
-        eprintln!("skipped: there is no riscv64 C library in {SYSROOT}");
+        ichnos_testkit::tool::skip(
+            "collect-rv64: dynamic programs",
+            "there is no riscv64 C library",
+        );
         return;
     }
     let folder = Folder::new("dynamic");
