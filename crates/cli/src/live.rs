@@ -2,11 +2,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use ichnos_base::{DriveError, EndStatus, Sink};
-use ichnos_collect_step::{Aslr, Collector, Config, Values};
+use ichnos_collect_exec as exec;
+use ichnos_collect_rv64 as rv64;
+use ichnos_collect_step as step;
 
 use crate::count;
 use crate::exit::Ending;
@@ -18,9 +23,33 @@ pub struct LiveArgs {
     /// Leave address-space randomisation on; without this, equal runs have equal addresses.
     #[arg(long)]
     aslr: bool,
-    /// Stop after this many instructions of all threads together; the program is then killed.
+    /// Stop after this many instructions of all threads together; the program is then killed
+    /// (single stepping only).
     #[arg(long, value_name = "COUNT", value_parser = count::count)]
     limit: Option<u64>,
+    /// Where a riscv64 program's interpreter and libraries are looked up first.
+    #[arg(long, value_name = "FOLDER")]
+    sysroot: Option<PathBuf>,
+}
+
+/// Which collector runs an x86-64 program. A riscv64 one always runs in the
+/// simulator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum Collector {
+    /// Single stepping: slow, and right to the last reference.
+    #[default]
+    Step,
+    /// A code cache inside the program: fast, and young.
+    Exec,
+}
+
+/// Whether the bytes of loads and stores are collected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Values {
+    /// Addresses only.
+    Omit,
+    /// The bytes too.
+    Collect,
 }
 
 /// What a run came to.
@@ -32,30 +61,109 @@ pub struct Live {
 }
 
 impl LiveArgs {
-    /// Single-steps `command` and tells everything to `sink`.
-    pub fn step<S>(&self, command: &[OsString], values: Values, sink: &mut S) -> Result<Live>
+    /// Runs `command` and tells everything to `sink`.
+    pub fn run<S>(
+        &self,
+        collector: Collector,
+        command: &[OsString],
+        values: Values,
+        sink: &mut S,
+    ) -> Result<Live>
     where
         S: Sink<Error = anyhow::Error>,
     {
         let (program, args) = command.split_first().context("no program is named")?;
-        let mut config = Config::new(program).args(args);
-        config.aslr = if self.aslr { Aslr::System } else { Aslr::Off };
-        config.values = values;
+        let path = Path::new(program);
+        if path.is_file() && rv64::user::is_riscv_program(path) {
+            return self.simulate(command, values, sink);
+        }
+        match collector {
+            Collector::Step => self.step(program, args, values, sink),
+            Collector::Exec => self.exec(program, args, values, sink),
+        }
+    }
+
+    fn step<S>(
+        &self,
+        program: &OsString,
+        args: &[OsString],
+        values: Values,
+        sink: &mut S,
+    ) -> Result<Live>
+    where
+        S: Sink<Error = anyhow::Error>,
+    {
+        let mut config = step::Config::new(program).args(args);
+        config.aslr = if self.aslr { step::Aslr::System } else { step::Aslr::Off };
+        config.values = match values {
+            Values::Omit => step::Values::Omit,
+            Values::Collect => step::Values::Collect,
+        };
         config.limit = self.limit;
         let stop = interrupt::flag()?;
-        let outcome =
-            Collector::new(&config).stop_flag(&stop).run(sink).map_err(|error| match error {
-                DriveError::Source(e) => anyhow::Error::from(e),
-                DriveError::Sink(e) => e,
-            })?;
+        let collector = step::Collector::new(&config).stop_flag(&stop);
+        let outcome = collector.run(sink).map_err(either)?;
         Ok(Live {
             ending: Ending::Program(shell_status(outcome.status)),
             cut_short: match outcome.ending {
-                ichnos_collect_step::Ending::Stopped => Some("interrupted"),
-                ichnos_collect_step::Ending::Limit => Some("the limit was reached"),
+                step::Ending::Stopped => Some("interrupted"),
+                step::Ending::Limit => Some("the limit was reached"),
                 _ => None,
             },
         })
+    }
+
+    fn exec<S>(
+        &self,
+        program: &OsString,
+        args: &[OsString],
+        values: Values,
+        sink: &mut S,
+    ) -> Result<Live>
+    where
+        S: Sink<Error = anyhow::Error>,
+    {
+        if self.limit.is_some() || values == Values::Collect {
+            bail!("--limit and --values need single stepping: `ichnos step`");
+        }
+        let mut launch = exec::Launch::new(program);
+        launch.record(exec::Record::All);
+        launch.randomize(if self.aslr { exec::Randomize::System } else { exec::Randomize::Off });
+        launch.command().args(args);
+        let name = || program.to_string_lossy().into_owned();
+        let tracee = launch.spawn().with_context(name)?;
+        let outcome = tracee.collect(sink).map_err(|error| match error {
+            exec::CollectError::Sink(e) => e,
+            exec::CollectError::Host(e) => anyhow::Error::from(e).context(name()),
+        })?;
+        let ending = Ending::Program(host_status(outcome.status));
+        Ok(Live { ending, cut_short: None })
+    }
+
+    fn simulate<S>(&self, command: &[OsString], values: Values, sink: &mut S) -> Result<Live>
+    where
+        S: Sink<Error = anyhow::Error>,
+    {
+        let program = command.first().context("no program is named")?;
+        let mut config = rv64::user::Config::new(program, command.iter().cloned());
+        config.sysroot.clone_from(&self.sysroot);
+        config.values = match values {
+            Values::Omit => rv64::Values::Omitted,
+            Values::Collect => rv64::Values::Recorded,
+        };
+        let outcome = rv64::user::run(&config, sink).map_err(either)?;
+        Ok(Live { ending: Ending::Program(shell_status(outcome.status)), cut_short: None })
+    }
+}
+
+/// Either side's error.
+pub fn either<E>(error: DriveError<E, anyhow::Error>) -> anyhow::Error
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    match error {
+        DriveError::Source(e) => e.into(),
+        DriveError::Sink(e) => e,
     }
 }
 
@@ -66,4 +174,13 @@ fn shell_status(status: EndStatus) -> u8 {
         EndStatus::Killed(signal) => 128_u8.wrapping_add((signal & 0x7f) as u8),
         _ => 0,
     }
+}
+
+fn host_status(status: ExitStatus) -> u8 {
+    let end = match (status.code(), status.signal()) {
+        (Some(code), _) => EndStatus::Exited(code),
+        (None, Some(signal)) => EndStatus::Killed(signal),
+        (None, None) => EndStatus::Unknown,
+    };
+    shell_status(end)
 }

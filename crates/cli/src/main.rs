@@ -21,6 +21,7 @@ mod hierarchy;
 mod images;
 mod input;
 mod interrupt;
+mod keep;
 mod live;
 mod locality_models;
 mod names;
@@ -37,7 +38,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use exit::Ending;
-use verbs::{annotate, check, convert, cut, diff, dump, info, locality, salvage, sim, step};
+use verbs::{
+    annotate, boot, check, convert, cut, diff, dump, info, locality, record, salvage, sim, step,
+};
 
 /// Traces of what programs execute, and answers from them.
 #[derive(Parser)]
@@ -56,8 +59,12 @@ Examples:
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Trace a program as it runs from a code cache; riscv64 programs in the simulator.
+    Record(record::Args),
     /// Trace a program by single stepping: slow, and right to the last reference.
     Step(step::Args),
+    /// Boot a RISC-V kernel, or run a bare program, in the RV64 simulator.
+    Boot(boot::Args),
     /// Run a trace, or a program, through caches.
     Sim(sim::Args),
     /// Show the locality of a trace, or of a program.
@@ -88,7 +95,9 @@ fn main() -> ExitCode {
 
 fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
-        Verb::Step(args) => step::run(args),
+        Verb::Record(args) => record::run(&args),
+        Verb::Step(args) => step::run(&args),
+        Verb::Boot(args) => boot::run_verb(&args),
         Verb::Sim(args) => sim::run(args),
         Verb::Locality(args) => locality::run(args),
         Verb::Annotate(args) => annotate::run(args),

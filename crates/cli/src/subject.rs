@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 use ichnos_base::{Tee, ThreadId, Totals};
-use ichnos_collect_step::Values;
 use ichnos_convert::{Format, ReadOptions};
 use ichnos_replay::Order;
 
@@ -17,7 +16,7 @@ use crate::answer::Stage;
 use crate::erase::{AnySink, Both};
 use crate::exit::Ending;
 use crate::input::{Input, Part};
-use crate::live::LiveArgs;
+use crate::live::{Collector, LiveArgs, Values};
 use crate::output::{TraceFile, WriteArgs};
 use crate::progress::Progress;
 
@@ -37,6 +36,9 @@ pub struct SubjectArgs {
     write: WriteArgs,
     #[command(flatten)]
     live: LiveArgs,
+    /// What runs the program.
+    #[arg(long, value_enum, default_value_t)]
+    collector: Collector,
     /// The program and its arguments, after `--`.
     #[arg(last = true, value_name = "PROG")]
     command: Vec<OsString>,
@@ -82,14 +84,14 @@ impl Subject<'_> {
         let live = match &args.output {
             None => {
                 let mut sink = Progress::new(sink, None, doing);
-                let live = args.live.step(&args.command, Values::Omit, &mut sink)?;
+                let live = args.live.run(args.collector, &args.command, Values::Omit, &mut sink)?;
                 sink.into_inner();
                 live
             }
             Some(path) => {
                 let file = TraceFile::new(path.clone(), args.write.options());
                 let mut sink = Progress::new(Both(Tee::new(file, sink)), None, doing);
-                let live = args.live.step(&args.command, Values::Omit, &mut sink)?;
+                let live = args.live.run(args.collector, &args.command, Values::Omit, &mut sink)?;
                 sink.into_inner();
                 live
             }

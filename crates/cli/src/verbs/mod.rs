@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod annotate;
+pub mod boot;
 pub mod check;
 pub mod convert;
 pub mod cut;
@@ -9,6 +10,7 @@ pub mod diff;
 pub mod dump;
 pub mod info;
 pub mod locality;
+pub mod record;
 pub mod salvage;
 pub mod sim;
 pub mod step;
