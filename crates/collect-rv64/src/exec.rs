@@ -11,7 +11,8 @@
 //! slots. Operations that concern the machine rather than the hart (control
 //! registers, environment calls, fences of translations) leave the loop.
 //!
-//! [`run`] is the reference that generated code is compared with.
+//! [`run`] is the reference that generated code is compared with. The file is
+//! long because `step` is one flat table with a line per instruction.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod atomic;

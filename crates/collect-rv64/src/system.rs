@@ -33,6 +33,7 @@ mod disk;
 mod fdt;
 mod hart;
 mod inspect;
+mod instruction;
 mod loader;
 mod machine;
 mod mmu;

@@ -9,15 +9,12 @@
 use std::time::Duration;
 
 use ichnos_base::{
-    DriveError, EndStatus, Event, GuestPa, GuestVa, HartId, ProcessId, SignalInfo, ThreadId,
-    ThreadStart,
+    DriveError, EndStatus, Event, GuestPa, GuestVa, HartId, SignalInfo, ThreadId, ThreadStart,
 };
-use ichnos_isa_rv64::{Class, Csr, Insn, Op};
 
 use crate::engine::Engine;
 use crate::error::{Error, RunError};
-use crate::exec::{Exit, cache_block};
-use crate::observe::Observer as _;
+use crate::exec::Exit;
 use crate::system::bus::{Bus, Power};
 use crate::system::console::Console;
 use crate::system::csr::irq;
@@ -25,9 +22,9 @@ use crate::system::hart::{Hart, State, SystemWorld, Taken};
 use crate::system::loader::Start;
 use crate::system::privilege::Privilege;
 use crate::system::tree::TIMEBASE;
-use crate::system::{Boot, Config, Ending, Outcome, sbi};
+use crate::system::{Boot, Config, Ending, Outcome};
 use crate::tracer::{More, Tracer};
-use crate::trap::{Access, Cause, Stop, Trap};
+use crate::trap::{Access, Trap};
 
 /// Instructions of one hart per tick of the clock: at 10 MHz, a billion a second.
 const INSNS_PER_TICK: u64 = 100;
@@ -38,19 +35,19 @@ const INTERRUPT: u64 = 1 << 63;
 
 /// Who answers `ecall` from supervisor mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Firmware {
+pub(super) enum Firmware {
     BuiltIn,
     Guest,
 }
 
 /// A whole machine.
 pub(crate) struct Machine<C, T> {
-    bus: Bus,
-    harts: Vec<Hart>,
+    pub(super) bus: Bus,
+    pub(super) harts: Vec<Hart>,
     engine: Engine,
-    tracer: T,
+    pub(super) tracer: T,
     console: C,
-    firmware: Firmware,
+    pub(super) firmware: Firmware,
     tohost: Option<u64>,
     quantum: u64,
     limit: u64,
@@ -62,7 +59,7 @@ pub(crate) struct Machine<C, T> {
     in_turn: u64,
 }
 
-type Flow<T> = Result<More, RunError<<T as Tracer>::Error>>;
+pub(super) type Flow<T> = Result<More, RunError<<T as Tracer>::Error>>;
 
 impl<C: Console, T: Tracer> Machine<C, T> {
     pub(crate) fn new(
@@ -351,12 +348,12 @@ impl<C: Console, T: Tracer> Machine<C, T> {
         }
     }
 
-    fn drain(&mut self, n: usize) -> Flow<T> {
+    pub(super) fn drain(&mut self, n: usize) -> Flow<T> {
         let world = &mut SystemWorld { bus: &mut self.bus, csrs: &self.harts[n].csrs };
         self.tracer.drain(ThreadId(n as u32), world).map_err(DriveError::Sink)
     }
 
-    fn event(&mut self, n: usize, event: &Event<'_>) -> Flow<T> {
+    pub(super) fn event(&mut self, n: usize, event: &Event<'_>) -> Flow<T> {
         let world = &mut SystemWorld { bus: &mut self.bus, csrs: &self.harts[n].csrs };
         self.tracer.event(ThreadId(n as u32), event, world).map_err(DriveError::Sink)
     }
@@ -382,7 +379,7 @@ impl<C: Console, T: Tracer> Machine<C, T> {
         }
     }
 
-    fn trap(&mut self, n: usize, trap: Trap) -> Flow<T> {
+    pub(super) fn trap(&mut self, n: usize, trap: Trap) -> Flow<T> {
         // What ran so far ran in the old mode.
         self.drain(n)?;
         self.traps += 1;
@@ -403,7 +400,7 @@ impl<C: Console, T: Tracer> Machine<C, T> {
     }
 
     /// Marks the privilege, with the address space in the upper bits' place.
-    fn tell_mode(&mut self, n: usize) -> Flow<T> {
+    pub(super) fn tell_mode(&mut self, n: usize) -> Flow<T> {
         let text = match self.harts[n].csrs.privilege {
             Privilege::User => "user",
             Privilege::Supervisor => "supervisor",
@@ -411,124 +408,5 @@ impl<C: Console, T: Tracer> Machine<C, T> {
         };
         let id = self.harts[n].csrs.satp;
         self.event(n, &Event::Marker { id, text })
-    }
-
-    /// An instruction that the machine carries out.
-    fn system(&mut self, n: usize, insn: &Insn) -> Flow<T> {
-        let hart = &mut self.harts[n];
-        let done = match insn.op.row().class {
-            Class::Csr => return self.csr(n, insn),
-            Class::Ecall => return self.call(n, insn),
-            Class::Ebreak => {
-                let pc = hart.cpu.pc;
-                return self.trap(n, Trap::new(Cause::Breakpoint, pc));
-            }
-            Class::TrapReturn => return self.leave(n, insn),
-            Class::Wait => hart.wait(),
-            Class::CacheBlock | Class::CacheZero => return self.cache_block(n, insn),
-            _ if insn.op == Op::SfenceVma => {
-                self.drain(n)?;
-                let done = self.harts[n].fence();
-                self.tracer.code_changed(ProcessId(0), GuestVa(0), u64::MAX);
-                done
-            }
-            _ => Some(()),
-        };
-        self.finish(n, insn, done)
-    }
-
-    /// Retires an instruction that was carried out, or traps.
-    fn finish(&mut self, n: usize, insn: &Insn, done: Option<()>) -> Flow<T> {
-        if done.is_none() {
-            return self.illegal(n);
-        }
-        let hart = &mut self.harts[n];
-        self.tracer.watch(ThreadId(n as u32)).insn(GuestVa(hart.cpu.pc), insn.len, insn.kind());
-        hart.cpu.pc = hart.cpu.pc.wrapping_add(insn.len.into());
-        hart.cpu.retired += 1;
-        Ok(More::Yes)
-    }
-
-    fn illegal(&mut self, n: usize) -> Flow<T> {
-        let hart = &mut self.harts[n];
-        let mut world = SystemWorld { bus: &mut self.bus, csrs: &hart.csrs };
-        let word = crate::engine::instruction_word(&mut hart.cpu, &mut world).unwrap_or(0);
-        self.trap(n, Trap::new(Cause::Illegal, word.into()))
-    }
-
-    fn csr(&mut self, n: usize, insn: &Insn) -> Flow<T> {
-        let time = self.bus.clint.time(self.bus.clock);
-        let hart = &mut self.harts[n];
-        let is_space = Csr(insn.imm as u16) == Csr::SATP;
-        if is_space && hart.csrs.read(&hart.cpu, Csr::SATP, time).is_some() {
-            return self.change_space(n, insn);
-        }
-        let done = hart.csr(insn, time);
-        self.finish(n, insn, done)
-    }
-
-    /// A legal instruction on `satp`: it and all before it ran in the old space.
-    fn change_space(&mut self, n: usize, insn: &Insn) -> Flow<T> {
-        let before = self.harts[n].csrs.satp;
-        self.finish(n, insn, Some(()))?;
-        self.drain(n)?;
-        self.harts[n].csr(insn, 0);
-        if self.harts[n].csrs.satp == before {
-            return Ok(More::Yes);
-        }
-        self.tracer.code_changed(ProcessId(0), GuestVa(0), u64::MAX);
-        self.tell_mode(n)
-    }
-
-    fn call(&mut self, n: usize, insn: &Insn) -> Flow<T> {
-        let hart = &mut self.harts[n];
-        if self.firmware == Firmware::Guest || hart.csrs.privilege != Privilege::Supervisor {
-            let cause = hart.call_cause();
-            return self.trap(n, Trap::new(cause, 0));
-        }
-        let args = std::array::from_fn(|i| hart.cpu.x(10 + i as u8));
-        let number = hart.cpu.x(17);
-        self.finish(n, insn, Some(()))?;
-        if self.event(n, &Event::Syscall { number, args })? == More::Enough {
-            return Ok(More::Enough);
-        }
-        sbi::call(&mut self.harts, n, &mut self.bus);
-        let result = self.harts[n].cpu.x(10) as i64;
-        self.event(n, &Event::SyscallReturn { number, result })
-    }
-
-    fn leave(&mut self, n: usize, insn: &Insn) -> Flow<T> {
-        let Some(target) = self.harts[n].return_target(insn.op) else { return self.illegal(n) };
-        let pc = self.harts[n].cpu.pc;
-        let watch = self.tracer.watch(ThreadId(n as u32));
-        watch.insn(GuestVa(pc), insn.len, insn.kind());
-        watch.branch(true, GuestVa(target));
-        self.drain(n)?;
-        let hart = &mut self.harts[n];
-        hart.leave(insn.op);
-        hart.cpu.pc = target;
-        hart.cpu.retired += 1;
-        self.tell_mode(n)
-    }
-
-    fn cache_block(&mut self, n: usize, insn: &Insn) -> Flow<T> {
-        let hart = &mut self.harts[n];
-        if !hart.allows_cache_block(insn.op) {
-            return self.illegal(n);
-        }
-        let watch = self.tracer.watch(ThreadId(n as u32));
-        watch.insn(GuestVa(hart.cpu.pc), insn.len, insn.kind());
-        let mut world = SystemWorld { bus: &mut self.bus, csrs: &hart.csrs };
-        match cache_block(&mut hart.cpu, &mut world, watch, insn) {
-            Err(Stop::Trap(trap)) => {
-                watch.abandon();
-                self.trap(n, trap)
-            }
-            Ok(()) | Err(Stop::Completed) => {
-                hart.cpu.pc = hart.cpu.pc.wrapping_add(insn.len.into());
-                hart.cpu.retired += 1;
-                Ok(More::Yes)
-            }
-        }
     }
 }

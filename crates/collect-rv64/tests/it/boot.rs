@@ -5,10 +5,11 @@
 use std::fs;
 
 use ichnos_collect_rv64::Speed;
-use ichnos_collect_rv64::system::{Boot, Config, Cpio, Ending, Outcome, Script, run_untraced};
+use ichnos_collect_rv64::system::{Boot, Config, Cpio, Ending, Outcome, Script, run, run_untraced};
 
 use crate::debian::{self, Debian};
 use crate::guests::{Folder, compile};
+use crate::programs::Checker;
 
 const INIT: &str = "#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
@@ -69,6 +70,24 @@ fn check(harts: u32) {
     let (again, same, _) = boot(&debian, &initrd, harts, speed);
     assert_eq!(outcome, again);
     assert_eq!(output, same);
+}
+
+/// The kernel's first instructions, watched: turning on translation, taking
+/// traps and interrupts, patching its own code. Every record must follow from
+/// the one before, and every instruction's code must have been told.
+#[test]
+fn records_follow_the_kernel() {
+    let Some(debian) = debian::files() else { return };
+    let boot = Boot::kernel(&debian.kernel).with_command_line("console=ttyS0");
+    let mut config = Config::new(boot);
+    config.memory = 256 << 20;
+    config.limit = Some(30_000_000);
+    let untraced = run_untraced(&config, &mut Script::new(Vec::new(), Vec::new()));
+    let mut checker = Checker::default();
+    let traced = run(&config, &mut Script::new(Vec::new(), Vec::new()), &mut checker);
+    let (untraced, traced) = (untraced.expect("it runs"), traced.expect("it runs watched"));
+    assert_eq!((traced, traced.ending), (untraced, Ending::Limit));
+    assert_eq!(checker.totals.insns, traced.retired);
 }
 
 #[test]

@@ -59,8 +59,8 @@ fn dynamic_programs_behave_as_under_qemu() {
 
 /// Follows each thread and checks that its records make sense.
 #[derive(Default)]
-struct Checker {
-    totals: Totals,
+pub(crate) struct Checker {
+    pub(crate) totals: Totals,
     threads: HashMap<ThreadId, Follow>,
     code: HashMap<(ProcessId, GuestVa), Vec<u8>>,
     started: u32,
