@@ -16,7 +16,8 @@ fn main() {
     if let Ok(bits) = std::env::var("ICHNOS_DEBUG") {
         launch.debug(bits.parse().unwrap_or(0));
     }
-    let status = launch.spawn().map_err(anyhow_text).and_then(|mut t| t.wait().map_err(anyhow_text));
+    let status =
+        launch.spawn().map_err(anyhow_text).and_then(|mut t| t.wait().map_err(anyhow_text));
     match status {
         Ok(status) => exit(status.code().unwrap_or(128 + status.signal().unwrap_or(0))),
         Err(text) => fail(&text),

@@ -21,7 +21,6 @@ mod buffer;
 mod exec;
 mod header;
 
-
 pub use buffer::{BufferKind, Descriptor, Taken};
 pub use exec::{ExecSlot, ExecState};
 pub use header::{Header, Layout, MAGIC, VERSION};

@@ -137,7 +137,9 @@ fn go_on(ctx: &mut Ctx, state: &State, way: Way) -> bool {
         Way::Indirect(kind, target) if target == pc => {
             let (table, pad) = match kind {
                 PadKind::Jump => (JUMP_TABLE, cache.jump_pad(id)),
-                PadKind::Ret => (RET_TABLE, cache.rets.get(pc).unwrap_or_else(|| cache.ret_pad(id))),
+                PadKind::Ret => {
+                    (RET_TABLE, cache.rets.get(pc).unwrap_or_else(|| cache.ret_pad(id)))
+                }
             };
             // SAFETY: the context stands at the head of its thread's block.
             unsafe { *ctx.table_slot(table, pc) = pad };

@@ -112,7 +112,8 @@ fn far(
     note: &mut Note,
 ) -> Result<(), Unsupported> {
     let mut moved = *insn;
-    if let (Code::Lea_r64_m | Code::Lea_r32_m, Some(reg)) = (insn.code(), number(insn.op0_register()))
+    if let (Code::Lea_r64_m | Code::Lea_r32_m, Some(reg)) =
+        (insn.code(), number(insn.op0_register()))
     {
         let narrow = insn.code() == Code::Lea_r32_m;
         emit.set(reg, if narrow { target & 0xffff_ffff } else { target });
@@ -138,14 +139,8 @@ fn far(
 
 /// A register that an instruction neither reads nor writes.
 fn free_register(insn: &Instruction) -> Option<(Gp, Register)> {
-    const CHOICE: [Register; 6] = [
-        Register::RSI,
-        Register::RDI,
-        Register::RBX,
-        Register::R8,
-        Register::RCX,
-        Register::RDX,
-    ];
+    const CHOICE: [Register; 6] =
+        [Register::RSI, Register::RDI, Register::RBX, Register::R8, Register::RCX, Register::RDX];
     let mut factory = InstructionInfoFactory::new();
     let used = factory.info(insn).used_registers();
     let free = |r: &Register| !used.iter().any(|u| u.register().full_register() == *r);
@@ -160,9 +155,8 @@ pub fn number(reg: Register) -> Option<Gp> {
 
 fn uses_gs(insn: &Instruction) -> bool {
     insn.segment_prefix() == Register::GS
-        || (0..insn.op_count()).any(|i| {
-            insn.op_kind(i) == OpKind::Register && insn.op_register(i) == Register::GS
-        })
+        || (0..insn.op_count())
+            .any(|i| insn.op_kind(i) == OpKind::Register && insn.op_register(i) == Register::GS)
         || matches!(
             insn.code(),
             Code::Rdgsbase_r32 | Code::Rdgsbase_r64 | Code::Wrgsbase_r32 | Code::Wrgsbase_r64

@@ -27,10 +27,11 @@ pub fn add(start: u64, len: u64) {
 
 /// Whether any byte of a range is the engine's.
 pub fn is_engine(start: u64, len: u64) -> bool {
-    window::overlaps(start, len) || (0..count()).any(|i| {
-        let (s, e) = bounds(i);
-        start < e && start.saturating_add(len) > s
-    })
+    window::overlaps(start, len)
+        || (0..count()).any(|i| {
+            let (s, e) = bounds(i);
+            start < e && start.saturating_add(len) > s
+        })
 }
 
 /// Whether an address lies in translated code.

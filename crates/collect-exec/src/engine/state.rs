@@ -64,7 +64,8 @@ impl State {
                 // thread may read the old or the new one.
                 unsafe {
                     let slot = AtomicU64::from_ptr(ctx.table_slot(table, pad.tag));
-                    let _ = slot.compare_exchange(pad.at, miss, Ordering::AcqRel, Ordering::Relaxed);
+                    let _ =
+                        slot.compare_exchange(pad.at, miss, Ordering::AcqRel, Ordering::Relaxed);
                 }
             }
         }

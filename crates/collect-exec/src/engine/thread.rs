@@ -87,8 +87,7 @@ pub fn create(actions: Arc<Lock<Actions>>, engine_fs: u64) -> Option<&'static mu
 pub fn adopt(ctx: &Ctx) {
     let stack = [ctx.this + SIGNAL_STACK_AT, 0, SIGNAL_STACK_LEN];
     // SAFETY: the stack is this thread's own, and used for nothing else.
-    let done =
-        unsafe { sys::call(libc::SYS_sigaltstack, [stack.as_ptr() as u64, 0, 0, 0, 0, 0]) };
+    let done = unsafe { sys::call(libc::SYS_sigaltstack, [stack.as_ptr() as u64, 0, 0, 0, 0, 0]) };
     if sys::failed(done) {
         sys::die("the kernel refuses the engine's signal stack");
     }

@@ -15,8 +15,8 @@ use ichnos_tap::BufferKind;
 use super::ctx::Ctx;
 use super::lock::Lock;
 use super::{state, sys, tap};
-use crate::words::{EVENT_LEN, MOST_ITEM, RoadmapHead};
 use crate::window;
+use crate::words::{EVENT_LEN, MOST_ITEM, RoadmapHead};
 
 const PAGE: u64 = 4096;
 const NONE: u32 = u32::MAX;

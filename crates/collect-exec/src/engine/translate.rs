@@ -372,8 +372,22 @@ impl Draft {
 fn hardware_condition(code: u8) -> Option<u8> {
     use iced_x86::ConditionCode as C;
     const ORDER: [C; 16] = [
-        C::o, C::no, C::b, C::ae, C::e, C::ne, C::be, C::a, C::s, C::ns, C::p, C::np, C::l, C::ge,
-        C::le, C::g,
+        C::o,
+        C::no,
+        C::b,
+        C::ae,
+        C::e,
+        C::ne,
+        C::be,
+        C::a,
+        C::s,
+        C::ns,
+        C::p,
+        C::np,
+        C::l,
+        C::ge,
+        C::le,
+        C::g,
     ];
     ORDER.iter().position(|&c| c as u8 == code).map(|i| i as u8)
 }

@@ -92,10 +92,8 @@ impl Drop for Channel {
 
 /// Waits until a shared word is no longer `seen`, or for the time at most.
 pub fn wait(word: &AtomicU32, seen: u32, time: Duration) {
-    let limit = libc::timespec {
-        tv_sec: time.as_secs() as i64,
-        tv_nsec: i64::from(time.subsec_nanos()),
-    };
+    let limit =
+        libc::timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
     // SAFETY: the word and the limit live across the call.
     unsafe {
         libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, &raw const limit);

@@ -35,9 +35,8 @@ impl Follower {
         let stop = Arc::new(AtomicBool::new(false));
         let (flag, ours) = (Arc::clone(&stop), Arc::clone(&channel));
         let name = "ichnos-follow".to_owned();
-        let thread = std::thread::Builder::new()
-            .name(name)
-            .spawn(move || listen(&ours, &flag, how))?;
+        let thread =
+            std::thread::Builder::new().name(name).spawn(move || listen(&ours, &flag, how))?;
         Ok(Self { stop, thread: Some(thread), channel })
     }
 }

@@ -24,8 +24,7 @@ const TASK_END: u64 = 0x7fff_ffff_f000;
 
 /// Environment of the engine's own libc: no restartable sequences (the program's would be
 /// refused), and a heap that never moves the program's break.
-const ENVIRONMENT: &[u8] =
-    b"GLIBC_TUNABLES=glibc.pthread.rseq=0:glibc.malloc.mmap_threshold=1\0";
+const ENVIRONMENT: &[u8] = b"GLIBC_TUNABLES=glibc.pthread.rseq=0:glibc.malloc.mmap_threshold=1\0";
 
 /// What an engine is told about its place in the whole.
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +50,11 @@ pub struct How {
 
 /// Injects the engine and lets the process run.
 pub fn inject(pid: i32, order: &Order) -> Result<(), Error> {
-    let maps = mapped(pid)
-        .map_err(|source| Error::Process { what: "read the mappings of", pid, source })?;
+    let maps = mapped(pid).map_err(|source| Error::Process {
+        what: "read the mappings of",
+        pid,
+        source,
+    })?;
     if maps.iter().any(|&(start, end)| window::overlaps(start, end - start)) {
         return Err(Error::Occupied { pid });
     }
@@ -187,7 +189,13 @@ fn write_stack(remote: &Remote, pid: i32, boot: &Boot, image: &Image) -> Result<
             AT_PHDR => window::IMAGE + image.phdr,
             AT_PHNUM => image.phnum,
             AT_ENTRY => window::IMAGE + image.entry,
-            AT_BASE => if image.interp.is_some() { window::LOADER } else { 0 },
+            AT_BASE => {
+                if image.interp.is_some() {
+                    window::LOADER
+                } else {
+                    0
+                }
+            }
             AT_EXECFN => name_at,
             _ => value,
         };
@@ -201,8 +209,11 @@ fn write_stack(remote: &Remote, pid: i32, boot: &Boot, image: &Image) -> Result<
 }
 
 fn auxv(pid: i32) -> Result<Vec<(u64, u64)>, Error> {
-    let bytes = std::fs::read(format!("/proc/{pid}/auxv"))
-        .map_err(|source| Error::Process { what: "read the auxiliary vector of", pid, source })?;
+    let bytes = std::fs::read(format!("/proc/{pid}/auxv")).map_err(|source| Error::Process {
+        what: "read the auxiliary vector of",
+        pid,
+        source,
+    })?;
     let words: Vec<u64> = bytes
         .chunks_exact(8)
         .map(|w| u64::from_le_bytes(w.try_into().unwrap_or_default()))

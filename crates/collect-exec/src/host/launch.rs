@@ -107,16 +107,12 @@ impl Launch {
         // thread could hold.
         unsafe { self.command.pre_exec(move || prepare(randomize)) };
         let name = || self.program.to_string_lossy().into_owned();
-        let mut child = self
-            .command
-            .spawn()
-            .map_err(|source| Error::Start { program: name(), source })?;
+        let mut child =
+            self.command.spawn().map_err(|source| Error::Start { program: name(), source })?;
         let pid = child.id() as i32;
         let how = self.how;
         match open_channel(how).and_then(|c| take_over(pid, &c.0, how).map(|()| c)) {
-            Ok((channel, follower)) => {
-                Ok(Tracee { child, _follower: follower, channel })
-            }
+            Ok((channel, follower)) => Ok(Tracee { child, _follower: follower, channel }),
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();

@@ -67,8 +67,7 @@ impl Remote {
 
     /// Writes to the process's memory.
     pub fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Error> {
-        let local =
-            libc::iovec { iov_base: bytes.as_ptr() as *mut c_void, iov_len: bytes.len() };
+        let local = libc::iovec { iov_base: bytes.as_ptr() as *mut c_void, iov_len: bytes.len() };
         let remote = libc::iovec { iov_base: at as *mut c_void, iov_len: bytes.len() };
         // SAFETY: `local` describes a live slice that is only read; the kernel checks the
         // other process's addresses.

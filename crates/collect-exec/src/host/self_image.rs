@@ -45,8 +45,8 @@ impl Image {
     /// Reads the headers of a file.
     pub fn open(path: &str) -> Result<Self, Error> {
         let bad = |why| Error::Image { path: path.to_owned(), why };
-        let file = File::open(path)
-            .map_err(|source| Error::Start { program: path.to_owned(), source })?;
+        let file =
+            File::open(path).map_err(|source| Error::Start { program: path.to_owned(), source })?;
         let mut head = [0; 64];
         file.read_exact_at(&mut head, 0).map_err(|_| bad("it is too short"))?;
         let elf64 = head.starts_with(b"\x7fELF\x02\x01");

@@ -9,8 +9,8 @@ use ichnos_flow::{Effect, Level, Live, Plan, Region, Set, plan};
 use ichnos_isa_x86::{Flow, Inst};
 use ichnos_trace::Slot;
 
-pub use lift::{FS, GS};
 use lift::{FRAME, TAKEABLE, lift};
+pub use lift::{FS, GS};
 
 /// Whether an instruction's accesses differ from one execution to the next, so that it is
 /// a superblock of its own.
@@ -66,9 +66,7 @@ pub fn unambiguous(insts: &[Inst]) -> usize {
     let mut len = insts.len();
     while let Some(last) = len.checked_sub(1).and_then(|i| insts.get(i)) {
         let end = last.next_pc();
-        let leads_to_end = |i: &Inst| {
-            matches!(i.flow(), Flow::Cond(target) if target == end)
-        };
+        let leads_to_end = |i: &Inst| matches!(i.flow(), Flow::Cond(target) if target == end);
         match insts[..len].iter().position(leads_to_end) {
             // A branch to its own next instruction stays: taken or not is the same.
             Some(i) if i + 1 < len => len = i + 1,

@@ -141,7 +141,13 @@ fn context(
     (alt, on_alt): (&AltStack, bool),
     vectors: u64,
 ) -> Context {
-    let state = if alt.size == 0 { libc::SS_DISABLE } else if on_alt { libc::SS_ONSTACK } else { 0 };
+    let state = if alt.size == 0 {
+        libc::SS_DISABLE
+    } else if on_alt {
+        libc::SS_ONSTACK
+    } else {
+        0
+    };
     let [error, number, address] = pending.trap;
     Context {
         flags: UC_FLAGS,

@@ -137,7 +137,12 @@ fn arrived(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) -> bool {
     };
     drop(cache);
     thread.stepping = 0;
-    take_out(ctx, uc, Site { offset: 0, spills: Default::default(), pc, probe: false }, exit::PENDING);
+    take_out(
+        ctx,
+        uc,
+        Site { offset: 0, spills: Default::default(), pc, probe: false },
+        exit::PENDING,
+    );
     true
 }
 

@@ -64,15 +64,8 @@ pub fn run(ctx: &mut Ctx) {
 /// Passes the call on to the kernel.
 pub fn pass(ctx: &mut Ctx) -> Answer {
     let r = &ctx.regs;
-    let args = [
-        r[reg::RAX],
-        r[reg::RDI],
-        r[reg::RSI],
-        r[reg::RDX],
-        r[reg::R10],
-        r[reg::R8],
-        r[reg::R9],
-    ];
+    let args =
+        [r[reg::RAX], r[reg::RDI], r[reg::RSI], r[reg::RDX], r[reg::R10], r[reg::R8], r[reg::R9]];
     // SAFETY: it is the program's own call, on the program's memory; calls that could reach the
     // engine's do not come here.
     let result = unsafe { glue::ichnos_syscall(&args) };

@@ -23,10 +23,21 @@ pub fn run(ctx: &mut Ctx, number: i64) -> Answer {
         libc::SYS_clone => {
             let [flags, stack, parent_tid, child_tid, tls, _] = a;
             let stack = (stack != 0).then_some(stack);
-            clone(ctx, &Request { flags, stack, tls, native: [flags, 0, parent_tid, child_tid, 0, 0], extended: None })
+            clone(
+                ctx,
+                &Request {
+                    flags,
+                    stack,
+                    tls,
+                    native: [flags, 0, parent_tid, child_tid, 0, 0],
+                    extended: None,
+                },
+            )
         }
         libc::SYS_fork => clone(ctx, &Request::simple(libc::SIGCHLD as u64)),
-        libc::SYS_vfork => clone(ctx, &Request::simple(CLONE_VFORK | CLONE_VM | libc::SIGCHLD as u64)),
+        libc::SYS_vfork => {
+            clone(ctx, &Request::simple(CLONE_VFORK | CLONE_VM | libc::SIGCHLD as u64))
+        }
         libc::SYS_clone3 => clone3(ctx, &a),
         libc::SYS_arch_prctl => arch_prctl(ctx, &a),
         libc::SYS_exit_group => {
@@ -64,7 +75,8 @@ fn clone3(ctx: &mut Ctx, a: &[u64; 6]) -> Answer {
     let mut words = [0u64; 11];
     let known = size.min(88);
     // SAFETY: a slice of the array's own bytes.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), known as usize) };
+    let bytes =
+        unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), known as usize) };
     if !sys::copy_in(at, bytes) {
         return Answer::Value(-i64::from(libc::EFAULT));
     }
@@ -237,8 +249,20 @@ fn arch_prctl(ctx: &mut Ctx, a: &[u64; 6]) -> Answer {
             ctx.gs = a[1];
             0
         }
-        ARCH_GET_FS => if sys::write_value(a[1], &ctx.fs) { 0 } else { fault },
-        ARCH_GET_GS => if sys::write_value(a[1], &ctx.gs) { 0 } else { fault },
+        ARCH_GET_FS => {
+            if sys::write_value(a[1], &ctx.fs) {
+                0
+            } else {
+                fault
+            }
+        }
+        ARCH_GET_GS => {
+            if sys::write_value(a[1], &ctx.gs) {
+                0
+            } else {
+                fault
+            }
+        }
         _ => direct(libc::SYS_arch_prctl, *a),
     })
 }

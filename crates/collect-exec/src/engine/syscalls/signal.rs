@@ -119,7 +119,13 @@ fn altstack(thread: &mut Thread, args: &[u64; 6], sp: u64) -> i64 {
             thread.alt = AltStack { sp, flags: flags & SS_AUTODISARM, size };
         }
     }
-    let mode = if before.size == 0 { libc::SS_DISABLE } else if on { libc::SS_ONSTACK } else { 0 };
+    let mode = if before.size == 0 {
+        libc::SS_DISABLE
+    } else if on {
+        libc::SS_ONSTACK
+    } else {
+        0
+    };
     let told = [before.sp, before.flags & SS_AUTODISARM | mode as u64, before.size];
     if old != 0 && !sys::write_value(old, &told) {
         return EFAULT;
