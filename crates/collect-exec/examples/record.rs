@@ -1,4 +1,5 @@
-//! Runs a program under the engine and counts or prints its records: `record [-p] PROG ARGS...`.
+//! Runs a program under the engine and counts or prints its records: `record [-p|-n] PROG
+//! ARGS...`; `-n` drops them unseen.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![allow(clippy::print_stderr, clippy::print_stdout, reason = "this is a command")]
 
@@ -39,6 +40,7 @@ impl Sink for Count {
 fn main() {
     let mut args = std::env::args_os().skip(1).peekable();
     let print = args.next_if(|a| a == "-p").is_some();
+    let drop = args.next_if(|a| a == "-n").is_some();
     let Some(program) = args.next() else {
         eprintln!("usage: record [-p] PROG ARGS...");
         exit(2);
@@ -50,6 +52,18 @@ fn main() {
         launch.debug(bits.parse().unwrap_or(0));
     }
     let mut count = Count { print, records: 0 };
+    if drop {
+        match launch.spawn().and_then(ichnos_collect_exec::Tracee::drain) {
+            Ok(outcome) => {
+                eprintln!("{outcome:?}");
+                exit(outcome.status.code().unwrap_or(1));
+            }
+            Err(error) => {
+                eprintln!("record: {error}");
+                exit(2);
+            }
+        }
+    }
     let outcome = launch.spawn().map_err(|e| e.to_string());
     match outcome.and_then(|t| t.collect(&mut count).map_err(|e| e.to_string())) {
         Ok(outcome) => {

@@ -133,15 +133,14 @@ impl Regs for General<'_> {
 struct Machine<'a> {
     general: General<'a>,
     vectors: Box<Xsave>,
-    layout: XLayout,
+    layout: &'static XLayout,
 }
 
 impl<'a> Machine<'a> {
     fn new(ctx: &'a Ctx) -> Self {
         let mut vectors = Box::new(Xsave([0; XSAVE_LEN]));
         xstate::to_frame(&ctx.xsave, &mut vectors);
-        let Some(layout) = XLayout::of_host() else { sys::die("the processor has no xsave") };
-        Self { general: General(ctx), vectors, layout }
+        Self { general: General(ctx), vectors, layout: xstate::layout() }
     }
 
     fn part(&self, component: usize, at: usize, out: &mut [u8]) {
@@ -187,7 +186,7 @@ impl Regs for Machine<'_> {
     }
     fn xstate(&self) -> Option<XState> {
         let in_use = u64::from_le_bytes(self.vectors.0[512..520].try_into().ok()?);
-        Some(XState { xcr0: xcr0(), in_use, layout: self.layout })
+        Some(XState { xcr0: xcr0(), in_use, layout: *self.layout })
     }
     fn peek(&self, addr: GuestVa, out: &mut [u8]) -> bool {
         sys::copy_in(addr.0, out)

@@ -5,9 +5,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::arch::asm;
-use std::arch::x86_64::__cpuid_count;
+use std::sync::OnceLock;
+
+use ichnos_isa_x86::XLayout;
 
 use super::ctx::{XSAVE_LEN, Xsave};
+use super::sys;
 
 const AMX: u64 = 1 << 17 | 1 << 18;
 const PKRU: u64 = 1 << 9;
@@ -41,17 +44,22 @@ fn frame_mask() -> u64 {
     enabled() & !AMX
 }
 
+/// Where each component lies. Asked once: virtual machines trap `cpuid`, and a thousand of them take
+/// longer than a small program.
+pub fn layout() -> &'static XLayout {
+    static LAYOUT: OnceLock<XLayout> = OnceLock::new();
+    LAYOUT.get_or_init(|| match XLayout::of_host() {
+        Some(layout) => layout,
+        None => sys::die("the processor has no xsave"),
+    })
+}
+
 /// Bytes of the standard form in a signal frame, without the closing mark.
 pub fn frame_len() -> usize {
-    let mask = frame_mask();
-    let mut end = LEGACY + HEADER;
-    for bit in 2..63 {
-        if mask >> bit & 1 == 1 {
-            let leaf = __cpuid_count(0xd, bit);
-            end = end.max((leaf.eax + leaf.ebx) as usize);
-        }
-    }
-    end
+    let mask = frame_mask() >> 2;
+    let present = layout().components.iter().enumerate().filter(|(i, _)| mask >> i & 1 == 1);
+    let end = present.map(|(_, c)| (c.offset + c.size) as usize).max();
+    end.unwrap_or(0).max(LEGACY + HEADER)
 }
 
 /// The state of a new program.
