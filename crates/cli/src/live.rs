@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ichnos_base::{DriveError, EndStatus, Sink};
+use ichnos_base::{About, DriveError, EndStatus, Isa, Sink};
 use ichnos_collect_exec as exec;
 use ichnos_collect_rv64 as rv64;
 use ichnos_collect_step as step;
@@ -132,9 +133,11 @@ impl LiveArgs {
         launch.command().args(args);
         let name = || program.to_string_lossy().into_owned();
         let tracee = launch.spawn().with_context(name)?;
+        begin(program, args, sink)?;
         let outcome = tracee.collect(sink).map_err(|error| match error {
             exec::CollectError::Sink(e) => e,
             exec::CollectError::Host(e) => anyhow::Error::from(e).context(name()),
+            _ => anyhow::anyhow!("{}: the trace cannot be collected", name()),
         })?;
         let ending = Ending::Program(host_status(outcome.status));
         Ok(Live { ending, cut_short: None })
@@ -154,6 +157,27 @@ impl LiveArgs {
         let outcome = rv64::user::run(&config, sink).map_err(either)?;
         Ok(Live { ending: Ending::Program(shell_status(outcome.status)), cut_short: None })
     }
+}
+
+/// Tells where an exec trace comes from: the collector knows only what runs.
+fn begin<S>(program: &OsString, args: &[OsString], sink: &mut S) -> Result<()>
+where
+    S: Sink<Error = anyhow::Error>,
+{
+    let words: Vec<_> = std::iter::once(program).chain(args).map(|w| w.to_string_lossy()).collect();
+    let command: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    let folder = std::env::current_dir().unwrap_or_default();
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    sink.begin(&About {
+        isa: Isa::X86_64,
+        collector: concat!("collect-exec ", env!("CARGO_PKG_VERSION")),
+        command: &command,
+        folder: &folder.to_string_lossy(),
+        started_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(0),
+        branches: true,
+        ..About::default()
+    })?;
+    Ok(())
 }
 
 /// Either side's error.

@@ -6,5 +6,6 @@ mod annotate;
 mod failures;
 mod models;
 mod programs;
+mod record;
 mod support;
 mod verbs;

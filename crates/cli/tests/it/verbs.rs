@@ -232,7 +232,10 @@ fn sim_reads_other_formats_directly() {
 fn every_help_has_an_example() {
     let folder = Folder::new();
     let all = good(ichnos(&folder, &["--help"])).stdout;
-    for verb in ["step", "sim", "info", "dump", "check", "salvage", "cut", "diff", "convert"] {
+    for verb in [
+        "record", "boot", "step", "sim", "info", "dump", "check", "salvage", "cut", "diff",
+        "convert",
+    ] {
         assert!(all.contains(verb));
         let help = good(ichnos(&folder, &[verb, "--help"])).stdout;
         assert!(help.contains("Example"), "{verb}: {help}");

@@ -1,0 +1,83 @@
+//! `ichnos record`: as right as stepping, without the stepping; and riscv64
+//! programs in the simulator.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_testkit::guest::{self, Link};
+use ichnos_testkit::tool;
+
+use crate::support::{Folder, ichnos, native};
+
+/// The code cache tells what single stepping tells, record by record.
+#[test]
+fn record_equals_step() {
+    let folder = Folder::new();
+    for source in ["bare_sort.c", "bare_strings.c", "bare_calls.c"] {
+        let program = guest::build(source, Link::Bare, &[]);
+        let program = program.to_str().unwrap();
+        let step = ichnos(&folder, &["step", "-q", "-o", "s.ichnos", "--", program]);
+        let record = ichnos(&folder, &["record", "-q", "-o", "r.ichnos", "--", program]);
+        assert_eq!(record.stdout, step.stdout, "{source}");
+        assert_eq!(record.status, step.status, "{source}: {}", record.stderr);
+        let info = |name: &str| ichnos(&folder, &["info", "--json", name]).json();
+        let (s, r) = (info("s.ichnos"), info("r.ichnos"));
+        assert_eq!(s["loads"], r["loads"], "{source}");
+        assert_eq!(s["stores"], r["stores"], "{source}");
+        // The last instruction, the exit's system call, never returns to be told.
+        let (a, b) = (s["instructions"].as_u64().unwrap(), r["instructions"].as_u64().unwrap());
+        assert!(a - b <= 1, "{source}: {a} stepped, {b} recorded");
+        let line = ["diff", "--json", "--first-only", "--only", "records", "s.ichnos", "r.ichnos"];
+        let diff = ichnos(&folder, &line).json();
+        for difference in diff["differences"].as_array().unwrap() {
+            assert!(difference["insn"].as_u64().unwrap() >= b, "{source}: {difference}");
+        }
+    }
+}
+
+#[test]
+fn record_runs_real_programs_as_they_are() {
+    let folder = Folder::new();
+    for (program, args) in [
+        ("ls", &["-l", "/usr"][..]),
+        ("sh", &["-c", "echo one two | wc -w; exit 7"]),
+        ("sort", &["/etc/passwd"]),
+    ] {
+        let alone = native(&folder, program, args);
+        let mut line = vec!["record", "-q", "-o", "t.ichnos", "--", program];
+        line.extend(args);
+        let traced = ichnos(&folder, &line);
+        assert_eq!(traced.stdout, alone.stdout, "{program}");
+        assert_eq!(traced.status, alone.status, "{program}: {}", traced.stderr);
+        let info = ichnos(&folder, &["info", "--json", "t.ichnos"]).json();
+        assert!(info["instructions"].as_u64().unwrap() > 100_000, "{program}: {info}");
+    }
+}
+
+#[test]
+fn record_refuses_what_it_cannot_do() {
+    let folder = Folder::new();
+    let run = ichnos(&folder, &["record", "--values", "--", "true"]);
+    assert_eq!(run.status, 2);
+    assert!(run.stderr.contains("--values"), "{}", run.stderr);
+    let run = ichnos(&folder, &["record", "--", "no-such-program-here"]);
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    assert!(run.stderr.contains("no-such-program-here"), "{}", run.stderr);
+}
+
+#[test]
+fn record_recognises_riscv_programs() {
+    if !tool::have("record::riscv", &["riscv64-linux-gnu-gcc"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let source = "#include <stdio.h>\nint main(int c, char **v) { printf(\"%d %s\\n\", c, v[1]); return 5; }\n";
+    folder.write("p.c", source.as_bytes());
+    let built =
+        native(&folder, "riscv64-linux-gnu-gcc", &["-O1", "-static", "-o", "p.riscv", "p.c"]);
+    assert_eq!(built.status, 0, "{}", built.stderr);
+    let run = ichnos(&folder, &["record", "-q", "-o", "t.ichnos", "--", "./p.riscv", "hello"]);
+    assert_eq!((run.status, run.stdout.as_str()), (5, "2 hello\n"), "{}", run.stderr);
+    let check = ichnos(&folder, &["check", "t.ichnos"]);
+    assert_eq!(check.status, 0, "{}{}", check.stdout, check.stderr);
+    let info = ichnos(&folder, &["info", "--json", "t.ichnos"]).json();
+    assert_eq!(info["isa"], "rv64");
+}
