@@ -190,7 +190,7 @@ impl Region {
     /// [`Error::Outside`] if the bytes do not lie in the region.
     pub fn patch_u32(&self, at: CacheAddr, value: u32) -> Result<(), Error> {
         let to = self.slot(at, 4)?;
-        if to as usize % 4 == 0 {
+        if (to as usize).is_multiple_of(4) {
             // SAFETY: in the writable view (checked by `slot`) and aligned.
             unsafe { AtomicU32::from_ptr(to.cast()) }.store(value, Ordering::Release);
         } else {

@@ -79,6 +79,11 @@ fn processes_fork_and_exec() {
 }
 
 #[test]
+fn code_made_at_run_time_may_change() {
+    same(&guest("jit", Link::Dynamic), &[]);
+}
+
+#[test]
 fn system_programs_do_their_work() {
     let sh = Path::new("/bin/sh");
     same(

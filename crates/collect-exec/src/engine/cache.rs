@@ -5,7 +5,7 @@
 //! Everything here is used under the engine's lock.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use ichnos_base::{CacheAddr, HostAddr};
@@ -46,6 +46,9 @@ pub struct Cache {
     pub pages: Pages,
     /// Whether what runs is recorded.
     traced: bool,
+    /// Pages that the program may write but that are closed to writing while fragments translate
+    /// them, so that a change is noticed.
+    guarded: HashSet<u64, Fast>,
     /// Fragments taken out, for their threads' tables.
     pub removed: Vec<Pad>,
 }
@@ -95,6 +98,7 @@ impl Cache {
             rets: Index::new(),
             pages: Pages::new(),
             traced,
+            guarded: HashSet::default(),
             removed: Vec::new(),
         };
         let mut view = window::VIEWS;
@@ -142,6 +146,7 @@ impl Cache {
         let (pages, by_pc, traced) = (&mut self.pages, &self.by_pc, self.traced);
         let mut around = Around { pages, by_pc, region: &mut self.regions[region], traced };
         let draft = translate(&mut around, pc, base, pad)?;
+        self.guard(&draft.source);
         if let Some(told) = &draft.told {
             let head = RoadmapHead {
                 first: told.first,
@@ -153,6 +158,27 @@ impl Cache {
             trace::describe(head, &told.code);
         }
         Ok(self.place(draft, pc, region))
+    }
+
+    /// Closes writable pages to writing that have just been translated.
+    fn guard(&mut self, source: &[(u64, u64)]) {
+        for page in pages_of(source) {
+            let at = page << PAGE_SHIFT;
+            let writable = self.pages.find(at).is_some_and(|s| s.writable);
+            if writable && self.guarded.insert(page) {
+                protect(at, libc::PROT_READ | libc::PROT_EXEC);
+            }
+        }
+    }
+
+    /// If the page of an address was closed by the engine, opens it; whether it was.
+    pub fn unguard(&mut self, addr: u64) -> bool {
+        let page = addr >> PAGE_SHIFT;
+        let was = self.guarded.remove(&page);
+        if was {
+            protect(page << PAGE_SHIFT, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC);
+        }
+        was
     }
 
     /// The landing pad for jumps to a fragment, made if need be.
@@ -253,6 +279,7 @@ impl Cache {
         let end = start.saturating_add(len);
         let (first, last) = (start >> PAGE_SHIFT, end.saturating_sub(1) >> PAGE_SHIFT);
         let mut gone = Vec::new();
+        self.guarded.retain(|page| !(first..=last).contains(page));
         if last - first < self.by_page.len() as u64 {
             (first..=last).for_each(|p| gone.extend(self.by_page.remove(&p).unwrap_or_default()));
         } else {
@@ -442,10 +469,15 @@ impl Cache {
     }
 }
 
+fn protect(page: u64, prot: i32) {
+    // SAFETY: the page is the program's; only what the program could do anyway is taken or given.
+    unsafe { sys::call(libc::SYS_mprotect, [page, 1 << PAGE_SHIFT, prot as u64, 0, 0, 0]) };
+}
+
 fn pages_of(source: &[(u64, u64)]) -> Vec<u64> {
     let mut pages: Vec<u64> = source
         .iter()
-        .flat_map(|&(start, end)| start >> PAGE_SHIFT..=end.max(start + 1) - 1 >> PAGE_SHIFT)
+        .flat_map(|&(start, end)| start >> PAGE_SHIFT..=(end.max(start + 1) - 1) >> PAGE_SHIFT)
         .collect();
     pages.sort_unstable();
     pages.dedup();

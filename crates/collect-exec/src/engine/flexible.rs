@@ -146,10 +146,9 @@ impl<'a> Machine<'a> {
     fn part(&self, component: usize, at: usize, out: &mut [u8]) {
         let place = self.layout.components[component - 2];
         let start = place.offset as usize + at;
-        if place.size != 0 {
-            if let Some(bytes) = self.vectors.0.get(start..start + out.len()) {
-                out.copy_from_slice(bytes);
-            }
+        let bytes = self.vectors.0.get(start..start + out.len()).filter(|_| place.size != 0);
+        if let Some(bytes) = bytes {
+            out.copy_from_slice(bytes);
         }
     }
 }

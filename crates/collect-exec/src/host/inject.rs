@@ -107,7 +107,7 @@ fn anonymous(remote: &mut Remote, (at, len): (u64, u64), prot: i32) -> Result<()
 fn reserve(remote: &mut Remote, maps: &[(u64, u64)]) -> Result<Vec<[u64; 2]>, Error> {
     let mut reserved = Vec::new();
     let mut from = window::END;
-    let above = maps.iter().filter(|&&(start, _)| start >= window::END && start < TASK_END);
+    let above = maps.iter().filter(|&&(start, _)| (window::END..TASK_END).contains(&start));
     for &(start, end) in above.chain([&(TASK_END, TASK_END)]) {
         // The stack may still grow, and the kernel never maps above the mapping base,
         // so a gap next to the stack that cannot be had does no harm.

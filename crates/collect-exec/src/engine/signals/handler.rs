@@ -175,6 +175,9 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, pending: Pendi
         set_greg(uc, REG_RIP, glue::address(glue::ichnos_copy_failed) as i64);
         return;
     }
+    if pending.number == libc::SIGSEGV && places::is_cache(rip) && code_changes(pending.info[2]) {
+        return;
+    }
     let site = if places::is_cache(rip) {
         state::get().cache.lock().holding(rip).and_then(|f| f.site(rip))
     } else {
@@ -195,6 +198,17 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, pending: Pendi
     ctx.pending = 1;
     block_all(uc);
     take_out(ctx, uc, site, exit::FAULT);
+}
+
+/// Whether a store hit code that has been translated: the translation goes, and the store is
+/// made again.
+fn code_changes(addr: u64) -> bool {
+    let state = state::get();
+    let was = state.cache.lock().unguard(addr);
+    if was {
+        state.invalidate(addr & !0xfff, 0x1000);
+    }
+    was
 }
 
 /// A fault in the engine itself: nothing can be saved but a message.

@@ -43,8 +43,7 @@ impl Queue {
     /// Takes the first for which `ready` holds; faults come before others.
     pub fn take(&mut self, ready: impl Fn(&Pending) -> bool) -> Option<Pending> {
         let items = &self.items[..self.len];
-        let i =
-            items.iter().position(|p| p.fault).or_else(|| items.iter().position(|p| ready(p)))?;
+        let i = items.iter().position(|p| p.fault).or_else(|| items.iter().position(ready))?;
         let item = self.items[i];
         self.items.copy_within(i + 1..self.len, i);
         self.len -= 1;

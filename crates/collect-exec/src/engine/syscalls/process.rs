@@ -271,7 +271,7 @@ fn statistics() {
     let state = state::get();
     if state.debug & 1 != 0 {
         let (fragments, bytes) = state.cache.lock().size();
-        let exits = state.exits.load(std::sync::atomic::Ordering::Relaxed);
+        let exits = state.exits.load(Ordering::Relaxed);
         let heap = alloc::taken();
         sys::say(&format!(
             "ichnos: {fragments} fragments, {bytes} bytes of code, {exits} exits, {heap} bytes of heap\n"
