@@ -36,7 +36,7 @@ pub fn all(args: &[String]) -> Result<()> {
     command.args(args).env("ICHNOS_SKIPS", &skips).env("ICHNOS_FETCH", "1").stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot run cargo test")?;
     let out = child.stdout.take().context("cargo test has no output")?;
-    let tally = follow(BufReader::new(out))?;
+    let tally = follow(BufReader::new(out), &mut std::io::stdout())?;
     let status = child.wait()?;
 
     let skipped = skipped(&skips)?;
@@ -55,12 +55,12 @@ pub fn all(args: &[String]) -> Result<()> {
 }
 
 /// Passes cargo's output on and adds up its closing lines.
-fn follow(out: impl BufRead) -> Result<Tally> {
+fn follow(out: impl BufRead, pass_on: &mut impl Write) -> Result<Tally> {
     let mut tally = Tally::default();
     for line in out.lines() {
         let line = line?;
         // A reader that hangs up (a pager, `head`) must not fail the tests.
-        let _ = writeln!(std::io::stdout(), "{line}");
+        let _ = writeln!(pass_on, "{line}");
         if let Some(counts) = line.strip_prefix("test result: ") {
             tally.passed += number_before(counts, " passed");
             tally.failed += number_before(counts, " failed");
@@ -90,7 +90,9 @@ mod tests {
         let text = "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured\n\
                     noise: 7 passed\n\
                     test result: FAILED. 3 passed; 2 failed; 0 ignored\n";
-        let tally = follow(text.as_bytes()).unwrap();
+        let mut shown = Vec::new();
+        let tally = follow(text.as_bytes(), &mut shown).unwrap();
+        assert_eq!(shown, text.as_bytes());
         assert_eq!((tally.passed, tally.failed, tally.ignored), (15, 2, 1));
     }
 }

@@ -39,11 +39,10 @@ pub(crate) fn files() -> Option<Debian> {
         // Tests run side by side; one of them fetches and the others wait.
         static FETCHING: Mutex<()> = Mutex::new(());
         let _guard = FETCHING.lock().expect("no fetch has failed");
-        if !files.kernel.exists() || !files.busybox.exists() {
-            if let Err(why) = fetch(&cache, &files) {
-                tool::skip("collect-rv64: Debian", &format!("its kernel cannot be fetched: {why}"));
-                return None;
-            }
+        let missing = !files.kernel.exists() || !files.busybox.exists();
+        if missing && let Err(why) = fetch(&cache, &files) {
+            tool::skip("collect-rv64: Debian", &format!("its kernel cannot be fetched: {why}"));
+            return None;
         }
     }
     Some(files)

@@ -174,7 +174,8 @@ fn long_code_is_cut() {
         match level {
             Level::None => assert_eq!(words, 3000),
             Level::Flow => assert_eq!(words, 1),
-            _ => assert!(words <= 10, "{}: {words}", level.name()),
+            // One register, once in each piece.
+            _ => assert!(words <= planned.pieces.len(), "{}: {words}", level.name()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How fast dumps are: `cargo run --release -p ichnos-report --example speed`.
+//! How fast dumps are: `cargo run --release -p ichnos-report --example dump_speed`.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![allow(clippy::print_stdout, reason = "the figures are what it is for")]
 
