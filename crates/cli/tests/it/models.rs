@@ -2,39 +2,10 @@
 //! and locality, each checked against another way to the same number.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::sync::OnceLock;
-
 use ichnos_testkit::guest::{self, Link};
 use serde_json::Value;
 
-use crate::support::{Folder, Run, ichnos};
-
-/// A trace that many tests read: a small sort without libraries.
-fn sample() -> (&'static Folder, &'static str) {
-    static SAMPLE: OnceLock<(Folder, String)> = OnceLock::new();
-    let (folder, program) = SAMPLE.get_or_init(|| {
-        let folder = Folder::new();
-        let program = guest::build("bare_sort.c", Link::Bare, &["-g"]);
-        let program = program.to_str().unwrap().to_owned();
-        let run = ichnos(&folder, &["step", "-q", "-o", "sort.ichnos", "--", &program]);
-        assert_eq!(run.stderr, "");
-        (folder, program)
-    });
-    (folder, program)
-}
-
-#[track_caller]
-fn good(run: Run) -> Run {
-    assert_eq!(run.status, 0, "{}{}", run.stdout, run.stderr);
-    run
-}
-
-/// The JSON answer of a verb about the sample.
-#[track_caller]
-fn ask(verb: &str, args: &[&str]) -> Value {
-    let args = [&[verb, "--json"], args, &["sort.ichnos"]].concat();
-    good(ichnos(sample().0, &args)).json()
-}
+use crate::support::{Folder, ask, good, ichnos, sample};
 
 /// The message of a verb that must fail.
 #[track_caller]

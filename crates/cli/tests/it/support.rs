@@ -3,7 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use ichnos_testkit::guest::{self, Link};
 
 /// A scratch folder that goes away with the test.
 pub struct Folder(PathBuf);
@@ -102,4 +105,32 @@ pub fn native(folder: &Folder, program: &str, args: &[&str]) -> Run {
 /// Runs a line of bash.
 pub fn shell(folder: &Folder, line: &str) -> Run {
     native(folder, "bash", &["-c", line])
+}
+
+/// A trace that many tests read: a small sort without libraries.
+pub fn sample() -> (&'static Folder, &'static str) {
+    static SAMPLE: OnceLock<(Folder, String)> = OnceLock::new();
+    let (folder, program) = SAMPLE.get_or_init(|| {
+        let folder = Folder::new();
+        let program = guest::build("bare_sort.c", Link::Bare, &["-g"]);
+        let program = program.to_str().unwrap().to_owned();
+        let run = ichnos(&folder, &["step", "-q", "-o", "sort.ichnos", "--", &program]);
+        assert_eq!(run.stderr, "");
+        (folder, program)
+    });
+    (folder, program)
+}
+
+/// A run that must have ended well.
+#[track_caller]
+pub fn good(run: Run) -> Run {
+    assert_eq!(run.status, 0, "{}{}", run.stdout, run.stderr);
+    run
+}
+
+/// The JSON answer of a verb about the sample.
+#[track_caller]
+pub fn ask(verb: &str, args: &[&str]) -> serde_json::Value {
+    let args = [&[verb, "--json"], args, &["sort.ichnos"]].concat();
+    good(ichnos(sample().0, &args)).json()
 }

@@ -2,31 +2,9 @@
 //! other means.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::sync::OnceLock;
-
 use ichnos_testkit::guest::{self, Link};
 
-use crate::support::{Folder, Run, ichnos, native, shell};
-
-/// A trace that many tests read: a small sort without libraries.
-fn sample() -> (&'static Folder, &'static str) {
-    static SAMPLE: OnceLock<(Folder, String)> = OnceLock::new();
-    let (folder, program) = SAMPLE.get_or_init(|| {
-        let folder = Folder::new();
-        let program = guest::build("bare_sort.c", Link::Bare, &["-g"]);
-        let program = program.to_str().unwrap().to_owned();
-        let run = ichnos(&folder, &["step", "-q", "-o", "sort.ichnos", "--", &program]);
-        assert_eq!(run.stderr, "");
-        (folder, program)
-    });
-    (folder, program)
-}
-
-#[track_caller]
-fn good(run: Run) -> Run {
-    assert_eq!(run.status, 0, "{}{}", run.stdout, run.stderr);
-    run
-}
+use crate::support::{Folder, good, ichnos, native, sample, shell};
 
 #[test]
 fn step_says_what_it_wrote_and_where() {
