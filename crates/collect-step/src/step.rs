@@ -23,6 +23,13 @@ const TF: u64 = 1 << 8;
 const TRAP_BRKPT: i32 = 1;
 const TRAP_TRACE: i32 = 2;
 
+/// The signals that a thread blocks at this moment, be it for one call only.
+fn blocked_now(tid: Tid) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", tid.0)).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
 /// What a step came to. The larger variant is the usual one.
 #[allow(clippy::large_enum_variant, reason = "a box per step would be an allocation per step")]
 enum Stepped {
@@ -99,10 +106,15 @@ impl<S: Sink> Engine<'_, S> {
 
     /// Blocks `SIGTRAP` again if the program has it blocked: the kernel is about
     /// to look at the mask, and our steps have unblocked it.
+    ///
+    /// Not while a call like sigsuspend lends the thread another mask until a
+    /// handler is entered: what the kernel tells then is the mask that it will
+    /// put back, and setting that would block the very signal that ended the call.
     fn restore_mask(&mut self, id: ThreadId) -> Result<(), Fail<S>> {
         let tracee = &self.tracees[id.index()];
         if tracee.trap_blocked
             && let Ok(mask) = sys::get_mask(tracee.tid)
+            && blocked_now(tracee.tid).is_none_or(|now| now | TRAP_BIT == mask | TRAP_BIT)
         {
             let set = sys::set_mask(tracee.tid, mask | TRAP_BIT);
             self.attempt(tracee.tid, "setting the signal mask", set)?;

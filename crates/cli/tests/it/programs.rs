@@ -184,6 +184,11 @@ fn a_shell_pipeline() {
 }
 
 #[test]
+fn a_shell_that_waits_for_a_job() {
+    installed_program("sh", &["-c", "true & wait; echo done"], &[]);
+}
+
+#[test]
 fn values_come_back_too() {
     let folder = Folder::new();
     let program = guest::build("bare_sort.c", Link::Bare, &[]);

@@ -27,6 +27,13 @@ fn hello_static() {
 }
 
 #[test]
+fn masks_lent_by_calls() {
+    let recording = check("suspend.c", Link::Static, &[]);
+    let handled = |event: &Event<'_>| matches!(event, Event::Signal(s) if s.number == 17);
+    assert_eq!(count(&recording, handled), 3, "a handler for each child");
+}
+
+#[test]
 fn hello_dynamic() {
     let recording = check("hello.c", Link::Dynamic, &["world"]);
     let images = |event: &Event<'_>| matches!(event, Event::Map(m) if m.kind == MapKind::IMAGE && m.path.contains("libc") && !m.build_id.is_empty());
