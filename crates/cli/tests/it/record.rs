@@ -18,18 +18,11 @@ fn record_equals_step() {
         let record = ichnos(&folder, &["record", "-q", "-o", "r.ichnos", "--", program]);
         assert_eq!(record.stdout, step.stdout, "{source}");
         assert_eq!(record.status, step.status, "{source}: {}", record.stderr);
-        let info = |name: &str| ichnos(&folder, &["info", "--json", name]).json();
-        let (s, r) = (info("s.ichnos"), info("r.ichnos"));
-        assert_eq!(s["loads"], r["loads"], "{source}");
-        assert_eq!(s["stores"], r["stores"], "{source}");
-        // The last instruction, the exit's system call, never returns to be told.
-        let (a, b) = (s["instructions"].as_u64().unwrap(), r["instructions"].as_u64().unwrap());
-        assert!(a - b <= 1, "{source}: {a} stepped, {b} recorded");
-        let line = ["diff", "--json", "--first-only", "--only", "records", "s.ichnos", "r.ichnos"];
-        let diff = ichnos(&folder, &line).json();
-        for difference in diff["differences"].as_array().unwrap() {
-            assert!(difference["insn"].as_u64().unwrap() >= b, "{source}: {difference}");
-        }
+        let line = ["diff", "--first-only", "--only", "records", "s.ichnos", "r.ichnos"];
+        let diff = ichnos(&folder, &line);
+        assert_eq!(diff.status, 0, "{source}: {}{}", diff.stdout, diff.stderr);
+        let info = ichnos(&folder, &["info", "--json", "r.ichnos"]).json();
+        assert!(info["instructions"].as_u64().unwrap() > 1000, "{source}: {info}");
     }
 }
 
