@@ -18,6 +18,7 @@ mod hash;
 mod index;
 mod lock;
 mod mangle;
+mod maps;
 mod pages;
 mod places;
 mod probe;

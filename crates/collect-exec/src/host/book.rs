@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use ichnos_base::{GuestVa, ProcessId};
+use ichnos_base::GuestVa;
 use ichnos_trace::{Step, Width};
 
 use crate::plan::{decode_all, plan_superblock};
@@ -14,8 +14,6 @@ use crate::words::{HEAD_LEN, RoadmapHead};
 pub struct Known {
     /// Where it begins.
     pub entry: GuestVa,
-    /// Its address space.
-    pub process: ProcessId,
     /// What replay does.
     pub steps: Vec<Step>,
     /// The widths of the words that it takes, in order.
@@ -65,7 +63,6 @@ impl Book {
             let len: usize = insts.iter().map(|i| usize::from(i.length())).sum();
             let known = Known {
                 entry: piece.entry,
-                process: ProcessId(head.process),
                 steps: piece.steps.clone(),
                 widths: piece.steps.iter().filter_map(takes).collect(),
                 flexible: piece.steps.iter().any(|s| matches!(s, Step::Flex { .. })),
