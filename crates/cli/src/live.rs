@@ -24,6 +24,10 @@ pub struct LiveArgs {
     /// Leave address-space randomisation on; without this, equal runs have equal addresses.
     #[arg(long)]
     aslr: bool,
+    /// Hide the vdso from the program: what it would answer (the time, above all) is then asked
+    /// of the kernel, by system calls that the trace shows (single stepping only).
+    #[arg(long)]
+    no_vdso: bool,
     /// Stop after this many instructions of all threads together; the program is then killed
     /// (single stepping only).
     #[arg(long, value_name = "COUNT", value_parser = count::count)]
@@ -106,6 +110,7 @@ impl LiveArgs {
     {
         let mut config = step::Config::new(program).args(args);
         config.aslr = if self.aslr { step::Aslr::System } else { step::Aslr::Off };
+        config.vdso = if self.no_vdso { step::Vdso::Hidden } else { step::Vdso::Shown };
         config.values = match values {
             Values::Omit => step::Values::Omit,
             Values::Collect => step::Values::Collect,
@@ -134,8 +139,8 @@ impl LiveArgs {
     where
         S: Sink<Error = anyhow::Error>,
     {
-        if self.limit.is_some() || values == Values::Collect {
-            bail!("--limit and --values need single stepping: `ichnos step`");
+        if self.limit.is_some() || self.no_vdso || values == Values::Collect {
+            bail!("--limit, --no-vdso and --values need single stepping: `ichnos step`");
         }
         let mut launch = exec::Launch::new(program);
         launch.record(exec::Record::All);

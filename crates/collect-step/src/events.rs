@@ -4,7 +4,9 @@
 
 use std::fs;
 
-use ichnos_base::{Code, EndStatus, Event, GapReason, GuestVa, InsnKind, Record, Sink, ThreadId};
+use ichnos_base::{
+    Code, DriveError, EndStatus, Event, GapReason, GuestVa, InsnKind, Record, Sink, ThreadId,
+};
 
 use crate::code::Seen;
 use crate::disposition::read_action;
@@ -12,6 +14,7 @@ use crate::engine::{Done, Engine, Fail, Turn};
 use crate::stop::{Stop, end_of_status};
 use crate::sys::{self, Patience, Resume, Tid};
 use crate::tracee::{Call, PendingSignal, State, Told};
+use crate::{Vdso, auxv, launch};
 
 /// The kernel's own results for calls that it repeats or gives up after a signal
 /// (`ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`).
@@ -143,6 +146,12 @@ impl<S: Sink> Engine<'_, S> {
             self.go_on(survivor, Resume::Cont, 0)?;
             self.tracees[survivor.index()].state = State::Free;
             return Ok(Turn::Away);
+        }
+        if self.config.vdso == Vdso::Hidden
+            && let Err(source) = auxv::hide_vdso(tid)
+            && sys::get_regs(tid, &mut regs).is_ok()
+        {
+            return Err(DriveError::Source(launch::hidden(tid, source)));
         }
         self.go_on(survivor, Resume::Syscall, 0)
     }
