@@ -46,6 +46,11 @@ const PACKAGES: &[Package] = &[
         used_for: "riscv64 guest programs",
     },
     Package { name: "qemu-user", shows: &["/usr/bin/qemu-riscv64"], used_for: "a judge for RV64" },
+    Package {
+        name: "gdb-multiarch",
+        shows: &["/usr/bin/gdb-multiarch"],
+        used_for: "a debugger for RV64 machines",
+    },
     Package { name: "lua5.4", shows: &["/usr/bin/lua5.4"], used_for: "a real program" },
 ];
 

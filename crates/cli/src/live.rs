@@ -35,6 +35,13 @@ pub struct LiveArgs {
     /// Where a riscv64 program's interpreter and libraries are looked up first.
     #[arg(long, value_name = "FOLDER")]
     sysroot: Option<PathBuf>,
+    /// A riscv64 program that runs beside the first, in turns with it; its words are separated by
+    /// blanks. May be repeated.
+    #[arg(long, value_name = "PROG ARGS")]
+    beside: Vec<String>,
+    /// Let a riscv64 program wait for gdb at this loopback port, or at a socket of this path.
+    #[arg(long, value_name = "PORT|PATH", value_parser = gdb_at)]
+    gdb: Option<rv64::GdbAt>,
 }
 
 /// Which collector runs an x86-64 program. A riscv64 one always runs in the
@@ -81,6 +88,9 @@ impl LiveArgs {
         let path = Path::new(program);
         if path.is_file() && rv64::user::is_riscv_program(path) {
             return self.simulate(command, values, sink);
+        }
+        if self.gdb.is_some() || !self.beside.is_empty() {
+            bail!("--gdb and --beside are for riscv64 programs, which {} is not", path.display());
         }
         match collector {
             Collector::Step => self.step(program, args, values, sink),
@@ -168,8 +178,37 @@ impl LiveArgs {
             Values::Omit => rv64::Values::Omitted,
             Values::Collect => rv64::Values::Recorded,
         };
+        for line in &self.beside {
+            let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            let file = args.first().context("--beside names no program")?.into();
+            config.beside.push(rv64::user::Program { file, args });
+        }
+        config.gdb.clone_from(&self.gdb);
+        if let Some(at) = &self.gdb {
+            eprintln!("ichnos: waiting for gdb: {}", how_to_attach(at));
+        }
         let outcome = rv64::user::run(&config, sink).map_err(either)?;
         Ok(Live { ending: Ending::Program(shell_status(outcome.status)), cut_short: None })
+    }
+}
+
+/// A port or a path where gdb finds the machine.
+pub fn gdb_at(text: &str) -> Result<rv64::GdbAt, String> {
+    if text.is_empty() {
+        return Err("name a port or a path".into());
+    }
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        return text.parse().map(rv64::GdbAt::Port).map_err(|_| "a port is 0 to 65535".into());
+    }
+    Ok(rv64::GdbAt::Path(text.into()))
+}
+
+/// What to type in gdb.
+pub fn how_to_attach(at: &rv64::GdbAt) -> String {
+    match at {
+        rv64::GdbAt::Port(port) => format!("target remote :{port}"),
+        rv64::GdbAt::Path(path) => format!("target remote {}", path.display()),
+        _ => "target remote".into(),
     }
 }
 

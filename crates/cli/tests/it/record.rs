@@ -74,3 +74,41 @@ fn record_recognises_riscv_programs() {
     let info = ichnos(&folder, &["info", "--json", "t.ichnos"]).json();
     assert_eq!(info["isa"], "rv64");
 }
+
+/// gdb finds a machine at a socket; the machine's end is the verb's.
+#[test]
+fn boot_waits_for_gdb() {
+    if !tool::have("record::gdb", &["riscv64-linux-gnu-gcc", "gdb-multiarch"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let source = "        .globl _start, tohost\n_start: li a0, 1\nhere:   la t0, tohost\n\
+                  sd a0, 0(t0)\nloop:   j loop\n.align 3\ntohost: .dword 0\n";
+    folder.write("p.S", source.as_bytes());
+    let flags = [
+        "-nostdlib",
+        "-static",
+        "-no-pie",
+        "-Wl,-N,-Ttext=0x80000000,--build-id=none",
+        "-o",
+        "p",
+        "p.S",
+    ];
+    assert_eq!(native(&folder, "riscv64-linux-gnu-gcc", &flags).status, 0);
+    let socket = folder.path().join("line");
+    let (run, gdb) = std::thread::scope(|scope| {
+        let machine = scope.spawn(|| ichnos(&folder, &["boot", "--bare", "p", "--gdb", "./line"]));
+        while !socket.exists() && !machine.is_finished() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let line = ["-batch", "-nx", "-ex", "target remote ./line", "-ex", "break here"];
+        let rest = ["-ex", "continue", "-ex", "set $a0 = 7", "-ex", "continue", "p"];
+        let gdb = native(&folder, "gdb-multiarch", &[&line[..], &rest[..]].concat());
+        (machine.join().unwrap(), gdb)
+    });
+    assert!(gdb.stdout.contains("Breakpoint 1, 0x"), "{}{}", gdb.stdout, gdb.stderr);
+    assert!(gdb.stdout.contains("exited with code 03"), "{}{}", gdb.stdout, gdb.stderr);
+    assert_eq!(run.status, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("waiting for gdb: target remote ./line"), "{}", run.stderr);
+    assert!(run.stderr.contains("failed with verdict 3"), "{}", run.stderr);
+}

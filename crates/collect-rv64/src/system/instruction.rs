@@ -61,6 +61,8 @@ impl<C: Console, T: Tracer> Machine<C, T> {
     }
 
     fn csr(&mut self, n: usize, insn: &Insn) -> Flow<T> {
+        // A device may have lowered its line since the hart last stopped.
+        self.update_lines(n);
         let time = self.bus.clint.time(self.bus.clock);
         let hart = &mut self.harts[n];
         let is_space = Csr(insn.imm as u16) == Csr::SATP;

@@ -2,7 +2,7 @@
 //! calls are functions over it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use ichnos_base::{EndStatus, GuestVa, ProcessId, ThreadId};
@@ -27,6 +27,8 @@ const FIRST_PID: u32 = 1000;
 /// What the machine must tell the trace about.
 #[derive(Debug)]
 pub(crate) enum News {
+    /// A thread was there from the start.
+    Began { thread: ThreadId },
     /// A thread was made by another.
     Created { creator: ThreadId, child: ThreadId },
     /// A program was loaded.
@@ -55,6 +57,8 @@ pub(crate) struct Kernel {
     pub(crate) ram: Ram,
     pub(crate) frames: Frames,
     pub(crate) processes: Vec<Process>,
+    /// How many of them nobody forked; they come first.
+    programs: usize,
     pub(crate) threads: Vec<Thread>,
     /// Nanoseconds since the start: instructions executed, and idle time.
     pub(crate) now: u64,
@@ -107,13 +111,14 @@ impl Fetch for View<'_> {
 }
 
 impl Kernel {
-    /// A kernel with one process, ready to run.
+    /// A kernel with its first processes, ready to run.
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         let limit = usize::try_from(config.memory / PAGE_SIZE as u64).unwrap_or(usize::MAX);
         let mut kernel = Self {
             ram: Ram::new(0),
             frames: Frames::new(limit),
             processes: Vec::new(),
+            programs: 0,
             threads: Vec::new(),
             now: 0,
             start_time_ns: config.start_time_ns,
@@ -122,22 +127,49 @@ impl Kernel {
             next_pid: FIRST_PID,
             news: Vec::new(),
         };
-        let pid = kernel.take_pid();
-        kernel.processes.push(Process {
-            id: ProcessId(0),
+        for (program, command) in config.commands() {
+            kernel.begin(config, program, &command)?;
+        }
+        kernel.programs = kernel.processes.len();
+        Ok(kernel)
+    }
+
+    /// A process that nobody forked.
+    fn begin(
+        &mut self,
+        config: &Config,
+        program: &Path,
+        command: &loader::Command,
+    ) -> Result<(), Error> {
+        let pid = self.take_pid();
+        let process = self.processes.len();
+        self.processes.push(Process {
+            id: ProcessId(process as u32),
             pid,
             parent: 1,
             space: Space::default(),
             files: stdio(config)?,
             actions: [Action::default(); SIGNALS],
-            program: config.program.canonicalize().unwrap_or_else(|_| config.program.clone()),
+            program: program.canonicalize().unwrap_or_else(|_| program.to_owned()),
             threads: 1,
             ended: None,
             reaped: false,
         });
-        kernel.threads.push(Thread::new(ThreadId(0), pid, 0));
-        kernel.load(0, &config.command())?;
-        Ok(kernel)
+        let thread = ThreadId(self.threads.len() as u32);
+        self.threads.push(Thread::new(thread, pid, process));
+        self.news.push(News::Began { thread });
+        self.load(thread.index(), command)
+    }
+
+    /// How the programs that it began with ended, once all have: the status of
+    /// the first that did not end well, or a good one.
+    pub(crate) fn verdict(&self) -> Option<EndStatus> {
+        let programs = &self.processes[..self.programs];
+        let bad = |status: &EndStatus| *status != EndStatus::Exited(0);
+        if programs.iter().any(|p| p.ended.is_none()) {
+            return None;
+        }
+        Some(programs.iter().filter_map(|p| p.ended).find(bad).unwrap_or(EndStatus::Exited(0)))
     }
 
     /// Loads a program into a thread's empty space and points the thread at it.
