@@ -156,7 +156,7 @@ fn a_cut_by_time_and_thread() {
 #[test]
 fn a_cut_knows_the_level_it_begins_in() {
     let mut writer = Writer::new(Vec::new(), Options::default()).expect("a writer");
-    let level = |n: u8| Event::Privilege { level: ichnos_base::Privilege(n) };
+    let level = |n: u8| Event::Privilege { level: Privilege(n) };
     writer.begin(&About::default()).expect("begun");
     let tell = |writer: &mut Writer<Vec<u8>>, event: &Event<'_>| {
         writer.event(ThreadId(0), event).expect("told");
