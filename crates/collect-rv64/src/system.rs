@@ -6,10 +6,8 @@
 //! clock is made of instructions. Only an interactive console brings in the
 //! outside.
 //!
-//! In a trace each hart is a thread. Traps and interrupts are told as signals
-//! (number = cause, code = 1 for interrupts), and after each change of mode or
-//! address space a marker says which is current: its text is the mode, its id
-//! the `satp` register.
+//! In a trace each hart is a thread. Traps and interrupts, changes of privilege
+//! and of address space are events of their own.
 //!
 //! # Example
 //!

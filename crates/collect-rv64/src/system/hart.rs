@@ -43,6 +43,7 @@ pub(crate) struct Hart {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Taken {
     pub(crate) cause: u64,
+    pub(crate) value: u64,
     pub(crate) interrupted: GuestVa,
     pub(crate) handler: GuestVa,
 }
@@ -218,7 +219,7 @@ impl Hart {
         let vectored = cause & INTERRUPT != 0 && vector & 1 != 0;
         self.cpu.pc = (vector & !3) + if vectored { 4 * (cause & 63) } else { 0 };
         self.status_changed(old);
-        Taken { cause, interrupted: GuestVa(interrupted), handler: GuestVa(self.cpu.pc) }
+        Taken { cause, value, interrupted: GuestVa(interrupted), handler: GuestVa(self.cpu.pc) }
     }
 
     /// Takes an exception.

@@ -20,6 +20,7 @@ use crate::system::console::Console;
 use crate::system::csr::irq;
 use crate::system::hart::{Hart, State, SystemWorld};
 use crate::system::loader::Start;
+use crate::system::tell::Told;
 use crate::system::tree::TIMEBASE;
 use crate::system::{Boot, Config, Ending, Outcome};
 use crate::tracer::{More, Tracer};
@@ -60,6 +61,8 @@ pub(crate) struct Machine<C, T> {
     pub(super) debug: Option<Debug>,
     gdb: Option<GdbAt>,
     started: bool,
+    /// What the trace was told last of each hart's mode.
+    pub(super) told: Vec<Option<Told>>,
 }
 
 /// A hart's turn, as far as it has come.
@@ -120,6 +123,7 @@ impl<C: Console, T: Tracer> Machine<C, T> {
             debug: None,
             gdb: config.gdb.clone(),
             started: false,
+            told: vec![None; config.harts as usize],
         })
     }
 

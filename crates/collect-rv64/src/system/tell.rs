@@ -1,7 +1,7 @@
 //! What a machine's doings are called in a trace.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{Event, SignalInfo, ThreadStart};
+use ichnos_base::{Event, Privilege as Level, ThreadStart, TrapInfo};
 
 use crate::system::console::Console;
 use crate::system::hart::Taken;
@@ -9,8 +9,12 @@ use crate::system::machine::{Flow, Machine};
 use crate::system::privilege::Privilege;
 use crate::tracer::{More, Tracer};
 
-/// The interrupt bit of a cause.
-const INTERRUPT: u64 = 1 << 63;
+/// What the trace knows of a hart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Told {
+    privilege: Privilege,
+    space: u64,
+}
 
 impl<C: Console, T: Tracer> Machine<C, T> {
     /// Harts are there from the start.
@@ -25,26 +29,34 @@ impl<C: Console, T: Tracer> Machine<C, T> {
         Ok(More::Yes)
     }
 
-    /// A trap is told like a signal: control went to a handler.
+    /// A trap or interrupt that was taken, and the mode that it leads to.
     pub(super) fn tell_trap(&mut self, n: usize, taken: Taken) -> Flow<T> {
-        let told = SignalInfo {
-            number: (taken.cause & 63) as i32,
-            code: i32::from(taken.cause & INTERRUPT != 0),
-            interrupted: taken.interrupted,
-            handler: taken.handler,
-        };
-        self.event(n, &Event::Signal(told))?;
+        let Taken { cause, value, interrupted, handler } = taken;
+        let told = TrapInfo { cause, value, interrupted, handler };
+        if self.event(n, &Event::Trap(told))? == More::Enough {
+            return Ok(More::Enough);
+        }
         self.tell_mode(n)
     }
 
-    /// Marks the privilege, with the address space in the upper bits' place.
+    /// Tells a hart's privilege and address space where they changed.
     pub(super) fn tell_mode(&mut self, n: usize) -> Flow<T> {
-        let text = match self.harts[n].csrs.privilege {
-            Privilege::User => "user",
-            Privilege::Supervisor => "supervisor",
-            Privilege::Machine => "machine",
-        };
-        let id = self.harts[n].csrs.satp;
-        self.event(n, &Event::Marker { id, text })
+        let csrs = &self.harts[n].csrs;
+        let now = Told { privilege: csrs.privilege, space: csrs.satp };
+        let before = self.told[n].replace(now);
+        if before.is_none_or(|b| b.privilege != now.privilege) {
+            let level = match now.privilege {
+                Privilege::User => Level::USER,
+                Privilege::Supervisor => Level::SUPERVISOR,
+                Privilege::Machine => Level::MACHINE,
+            };
+            if self.event(n, &Event::Privilege { level })? == More::Enough {
+                return Ok(More::Enough);
+            }
+        }
+        if before.is_none_or(|b| b.space != now.space) {
+            return self.event(n, &Event::AddressSpace { id: now.space });
+        }
+        Ok(More::Yes)
     }
 }

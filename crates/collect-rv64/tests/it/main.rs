@@ -7,6 +7,7 @@ mod applets;
 mod bare;
 mod boot;
 mod debian;
+mod distribution;
 mod elf;
 mod gdb;
 mod guests;

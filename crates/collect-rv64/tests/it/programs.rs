@@ -124,6 +124,11 @@ impl Sink for Checker {
             Event::Signal(signal) => {
                 self.threads.entry(thread).or_default().next = Some(signal.handler);
             }
+            Event::Trap(trap) => {
+                let follow = self.threads.entry(thread).or_default();
+                assert!(follow.next.is_none_or(|next| next == trap.interrupted), "{trap:?}");
+                follow.next = Some(trap.handler);
+            }
             Event::SignalReturn { pc } => self.threads.entry(thread).or_default().next = Some(*pc),
             Event::Exec { .. } => self.threads.entry(thread).or_default().next = None,
             _ => {}

@@ -16,7 +16,7 @@ type Lists = BTreeMap<u32, Vec<String>>;
 /// A trace with everything in it: two threads, events, code, values, flexible
 /// instructions, several chunks of each.
 fn inputs() -> Vec<Input> {
-    let mut inputs = vec![Input::Event(0, 0), Input::Event(1, 19)];
+    let mut inputs = vec![Input::Event(0, 0), Input::Event(1, 22)];
     inputs.push(Input::Code(0, 0x1000, (0..40).collect()));
     for turn in 0..12u64 {
         let mut records = Vec::new();
