@@ -8,7 +8,7 @@ use crate::{Descriptor, ExecSlot};
 /// The first eight bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ichnotap");
 /// The layout's version; both sides must have the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The most buffers there can be.
 pub const MOST_BUFFERS: usize = 2048;
 /// How many processes can wait for an exec at once.
@@ -28,7 +28,7 @@ pub struct Header {
     pub collector: u32,
     /// How the buffers lie.
     pub layout: Layout,
-    /// A futex that changes when something waits for the collector.
+    /// A futex that changes when a buffer is full.
     pub doorbell: AtomicU32,
     /// A futex that changes when a buffer becomes free.
     pub room: AtomicU32,
@@ -42,8 +42,12 @@ pub struct Header {
     pub processes: AtomicU32,
     /// Next block id; 0 is none.
     pub blocks: AtomicU32,
-    /// Unused.
-    pub spare: AtomicU32,
+    /// A futex that changes when a process asks for something else than room.
+    pub requests: AtomicU32,
+    /// Not zero while the collector sleeps on the doorbell: only then must it be woken.
+    pub sleeping: AtomicU32,
+    /// How many threads sleep until there is room.
+    pub waiting: AtomicU32,
     /// Next ticket for a full buffer.
     pub tickets: AtomicU64,
     /// Requests to follow an exec.
@@ -102,7 +106,9 @@ impl Header {
             threads: AtomicU32::new(0),
             processes: AtomicU32::new(0),
             blocks: AtomicU32::new(1),
-            spare: AtomicU32::new(0),
+            requests: AtomicU32::new(0),
+            sleeping: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
             tickets: AtomicU64::new(0),
             exec: [const { ExecSlot::new() }; EXEC_SLOTS],
             buffers: [const { Descriptor::new() }; MOST_BUFFERS],
@@ -115,8 +121,18 @@ impl Header {
         self.magic == MAGIC && self.version == VERSION
     }
 
-    /// Rings for the collector; the caller then wakes the futex.
-    pub fn ring(&self) {
-        self.doorbell.fetch_add(1, Ordering::Release);
+    /// Rings for the collector; whether it sleeps, so that the caller must wake the futex.
+    ///
+    /// A collector that is about to sleep says so first and then sleeps only if the
+    /// doorbell has not changed, so one of the two sees the other.
+    #[must_use]
+    pub fn ring(&self) -> bool {
+        self.doorbell.fetch_add(1, Ordering::SeqCst);
+        self.sleeping.load(Ordering::SeqCst) != 0
+    }
+
+    /// Notes a request; the caller then wakes the futex.
+    pub fn request(&self) {
+        self.requests.fetch_add(1, Ordering::Release);
     }
 }

@@ -23,4 +23,4 @@ mod header;
 
 pub use buffer::{BufferKind, Descriptor, Taken};
 pub use exec::{ExecSlot, ExecState};
-pub use header::{Header, Layout, MAGIC, VERSION};
+pub use header::{Header, Layout, MAGIC, MOST_BUFFERS, VERSION};

@@ -74,10 +74,19 @@ impl Channel {
         unsafe { self.base.as_ptr().add(offset).write_bytes(0, len) };
     }
 
+    /// Sleeps until the doorbell is no longer `seen`, or for the time at most.
+    pub fn sleep(&self, seen: u32, time: Duration) {
+        let header = self.header();
+        header.sleeping.store(1, Ordering::SeqCst);
+        wait(&header.doorbell, seen, time);
+        header.sleeping.store(0, Ordering::SeqCst);
+    }
+
     /// Gives a buffer back and wakes who waits for one.
     pub fn free(&self, index: u32) {
-        self.header().free(index);
-        wake(&self.header().room);
+        if self.header().free(index) {
+            wake(&self.header().room);
+        }
     }
 }
 

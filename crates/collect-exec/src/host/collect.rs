@@ -1,9 +1,8 @@
 //! Takes what the engines store and hands it to a sink, as records.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::process::ExitStatus;
-use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use ichnos_base::{Batch, Code, EndStatus, Event, ProcessId, Record, Sink, Thread
 use ichnos_tap::{BufferKind, Taken};
 
 use super::book::Book;
-use super::channel::{Channel, wait};
+use super::channel::Channel;
 use super::launch::Tracee;
 use super::stream::{Item, Stream};
 use crate::Error;
@@ -56,7 +55,6 @@ struct Collector<'a, S: Sink> {
 struct Thread {
     stream: Stream,
     insns: u64,
-    told: HashSet<u64>,
     ended: bool,
 }
 
@@ -82,7 +80,7 @@ impl Tracee {
             if ended {
                 break;
             }
-            wait(&channel.header().doorbell, seen, PATIENCE);
+            channel.sleep(seen, PATIENCE);
         }
         collector.orphans(&channel)?;
         let failed = |source| CollectError::Host(Error::Channel { source });
@@ -115,7 +113,7 @@ impl Tracee {
             if ended {
                 break;
             }
-            wait(&channel.header().doorbell, seen, PATIENCE);
+            channel.sleep(seen, PATIENCE);
         }
         let status = self.wait().map_err(|source| Error::Channel { source })?;
         let waits = channel.header().waits.load(Ordering::Relaxed);
@@ -144,20 +142,17 @@ impl<'a, S: Sink> Collector<'a, S> {
         if !self.threads.contains_key(&taken.thread) {
             let start = ThreadStart { process, ..ThreadStart::default() };
             self.sink.event(id, &Event::ThreadStart(start)).map_err(CollectError::Sink)?;
-            let thread =
-                Thread { stream: Stream::new(), insns: 0, told: HashSet::new(), ended: false };
+            let thread = Thread { stream: Stream::new(), insns: 0, ended: false };
             self.threads.insert(taken.thread, thread);
         }
         let Some(thread) = self.threads.get_mut(&taken.thread) else { return Ok(()) };
-        let Thread { stream, insns, told, ended } = thread;
+        let Thread { stream, insns, ended } = thread;
         let (sink, before) = (&mut *self.sink, *insns);
         let mut error = None;
         let mut tell = |records: &mut Vec<Record>, item: Item| {
             let done = match item {
+                Item::Many => flush(sink, id, insns, records),
                 Item::Block(block) => {
-                    if !told.insert(Rc::as_ptr(&block) as u64) {
-                        return;
-                    }
                     let code = Code { process: block.process, pc: block.entry, bytes: &block.code };
                     flush(sink, id, insns, records).and_then(|()| sink.code(id, &code).map(drop))
                 }

@@ -8,9 +8,11 @@ mod follow;
 mod inject;
 mod launch;
 mod maps;
+mod program;
 mod remote;
 mod self_image;
 mod stream;
+mod varying;
 
 pub use collect::{CollectError, Outcome};
 pub use launch::{Launch, Randomize, Record, Tracee};
