@@ -143,12 +143,13 @@ impl Header {
         }
     }
 
-    /// Gives a buffer back. The caller wakes those that wait for room.
-    pub fn free(&self, index: u32) {
-        if let Some(d) = self.used().get(index as usize) {
-            d.state.store(FREE, Ordering::Release);
-            self.room.fetch_add(1, Ordering::Release);
-        }
+    /// Gives a buffer back; whether threads wait for room, so that the caller must wake them.
+    #[must_use]
+    pub fn free(&self, index: u32) -> bool {
+        let Some(d) = self.used().get(index as usize) else { return false };
+        d.state.store(FREE, Ordering::Release);
+        self.room.fetch_add(1, Ordering::SeqCst);
+        self.waiting.load(Ordering::SeqCst) != 0
     }
 }
 
@@ -170,7 +171,7 @@ mod tests {
         header.submit(a, 1 << 40);
         assert_eq!(header.next_full(1).map(|t| (t.thread, t.len)), Some((7, 4096)));
         assert!(take(1).is_some() && take(1).is_some() && take(1).is_none());
-        header.free(b);
+        assert!(!header.free(b));
         assert_eq!(take(3), Some(b));
         header.submit(a, 1);
         header.submit_left(0);

@@ -30,7 +30,7 @@ pub struct Header {
     pub collector: u32,
     /// How the buffers lie.
     pub layout: Layout,
-    /// A futex that changes when something waits for the collector.
+    /// A futex that changes when a buffer is full.
     pub doorbell: AtomicU32,
     /// A futex that changes when a buffer becomes free.
     pub room: AtomicU32,
@@ -44,8 +44,12 @@ pub struct Header {
     pub processes: AtomicU32,
     /// Next block id; 0 is none.
     pub blocks: AtomicU32,
-    /// Unused.
-    pub spare: AtomicU32,
+    /// A futex that changes when a process asks for something else than room.
+    pub requests: AtomicU32,
+    /// Not zero while the collector sleeps on the doorbell: only then must it be woken.
+    pub sleeping: AtomicU32,
+    /// How many threads sleep until there is room.
+    pub waiting: AtomicU32,
     /// Next ticket for a full buffer.
     pub tickets: AtomicU64,
     /// The latest time that any thread told, in nanoseconds.
@@ -108,7 +112,9 @@ impl Header {
             threads: AtomicU32::new(0),
             processes: AtomicU32::new(0),
             blocks: AtomicU32::new(1),
-            spare: AtomicU32::new(0),
+            requests: AtomicU32::new(0),
+            sleeping: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
             tickets: AtomicU64::new(0),
             clock: AtomicU64::new(0),
             lives: [const { Life::new() }; MOST_PROCESSES],
@@ -129,8 +135,18 @@ impl Header {
         if before < now { now } else { self.clock.fetch_add(1, Ordering::Relaxed) + 1 }
     }
 
-    /// Rings for the collector; the caller then wakes the futex.
-    pub fn ring(&self) {
-        self.doorbell.fetch_add(1, Ordering::Release);
+    /// Rings for the collector; whether it sleeps, so that the caller must wake the futex.
+    ///
+    /// A collector that is about to sleep says so first and then sleeps only if the
+    /// doorbell has not changed, so one of the two sees the other.
+    #[must_use]
+    pub fn ring(&self) -> bool {
+        self.doorbell.fetch_add(1, Ordering::SeqCst);
+        self.sleeping.load(Ordering::SeqCst) != 0
+    }
+
+    /// Notes a request; the caller then wakes the futex.
+    pub fn request(&self) {
+        self.requests.fetch_add(1, Ordering::Release);
     }
 }

@@ -23,6 +23,7 @@ mod pages;
 mod places;
 mod probe;
 mod signals;
+mod snapshot;
 mod state;
 mod superblock;
 mod sys;

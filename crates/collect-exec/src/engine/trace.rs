@@ -11,9 +11,9 @@
 //! the roadmap so far.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use ichnos_tap::BufferKind;
+use ichnos_tap::{BufferKind, MOST_BUFFERS};
 
 use super::ctx::Ctx;
 use super::lock::Lock;
@@ -34,16 +34,27 @@ struct Open {
 
 static ROADMAP: Lock<Open> = Lock::new(Open { index: NONE, at: 0 });
 
-/// Closes the pages between the buffers.
+/// Buffers behind which this process has closed the page. Most are never used, and closing all
+/// pages would take longer than a short program runs.
+static CLOSED: [AtomicU64; MOST_BUFFERS / 64] = [const { AtomicU64::new(0) }; MOST_BUFFERS / 64];
+
+/// Makes ready: a thread without a buffer points at the end of the first.
 pub fn start() {
-    let layout = tap::header().layout;
-    for index in 0..layout.count as u32 {
-        let guard = window::TAP + layout.offset(index) + layout.len;
-        // SAFETY: the page belongs to the tap and is used by nobody.
-        let done = unsafe { sys::call(libc::SYS_mprotect, [guard, PAGE, 0, 0, 0, 0]) };
-        if sys::failed(done) {
-            sys::die("the tap's guard pages cannot be closed");
-        }
+    close_guard(0);
+}
+
+/// Closes the page behind a buffer, once.
+fn close_guard(index: u32) {
+    let bit = 1 << (index % 64);
+    let Some(word) = CLOSED.get(index as usize / 64) else { return };
+    if word.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
+        return;
+    }
+    let guard = end_of(index);
+    // SAFETY: the page belongs to the tap and is used by nobody.
+    let done = unsafe { sys::call(libc::SYS_mprotect, [guard, PAGE, 0, 0, 0, 0]) };
+    if sys::failed(done) {
+        sys::die("a guard page of the tap cannot be closed");
     }
 }
 
@@ -74,15 +85,18 @@ fn take(kind: BufferKind, process: u32, thread: u32) -> u32 {
             sys::die("nobody takes the trace any more");
         }
         header.waits.fetch_add(1, Ordering::Relaxed);
+        header.waiting.fetch_add(1, Ordering::SeqCst);
         tap::wait(&header.room, seen, 100_000_000);
+        header.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 fn submit(index: u32, len: u64) {
     let header = tap::header();
     header.submit(index, len);
-    header.ring();
-    tap::wake(&header.doorbell);
+    if header.ring() {
+        tap::wake(&header.doorbell);
+    }
 }
 
 /// Submits what is known about the roadmap.
@@ -124,6 +138,7 @@ pub fn open(ctx: &mut Ctx) {
     // SAFETY: the thread's data lives as long as its context.
     let process = unsafe { &*ctx.thread }.process;
     ctx.buffer_index = take(BufferKind::STREAM, process, ctx.id);
+    close_guard(ctx.buffer_index);
     ctx.buffer = start_of(ctx.buffer_index);
     time(ctx);
 }

@@ -158,8 +158,12 @@ impl Draft {
             let source = decoded.source();
             let next = insns.get(i + 1).map(|d| d.insn.ip());
             match self.one(around, &source, next) {
-                Next::Go(target) if next.is_none() => self.jump_out(target),
-                Next::Go(_) => {}
+                Next::Go(target) => {
+                    probes.after(self, target);
+                    if next.is_none() {
+                        self.jump_out(target);
+                    }
+                }
                 Next::End => return,
             }
         }

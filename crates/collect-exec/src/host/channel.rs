@@ -94,14 +94,24 @@ impl Channel {
             to.copy_from_nonoverlapping(item.as_ptr(), item.len());
         }
         self.header().submit(index, len);
-        self.header().ring();
-        wake(&self.header().doorbell);
+        if self.header().ring() {
+            wake(&self.header().doorbell);
+        }
+    }
+
+    /// Sleeps until the doorbell is no longer `seen`, or for the time at most.
+    pub fn sleep(&self, seen: u32, time: Duration) {
+        let header = self.header();
+        header.sleeping.store(1, Ordering::SeqCst);
+        wait(&header.doorbell, seen, time);
+        header.sleeping.store(0, Ordering::SeqCst);
     }
 
     /// Gives a buffer back and wakes who waits for one.
     pub fn free(&self, index: u32) {
-        self.header().free(index);
-        wake(&self.header().room);
+        if self.header().free(index) {
+            wake(&self.header().room);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ichnos_base::Sink;
 use ichnos_tap::Taken;
 
-use super::channel::{Channel, wait};
+use super::channel::Channel;
 use super::family::Family;
 use super::gather::Gather;
 use super::launch::{Tracee, end_of};
@@ -180,7 +180,7 @@ impl<'a> Run<'a> {
             }
             let soon = ending.is_some_and(|since: Instant| since.elapsed() < PATIENCE);
             let patience = if soon { SHORT_PATIENCE } else { PATIENCE };
-            wait(&self.channel.header().doorbell, seen, patience);
+            self.channel.sleep(seen, patience);
         }
     }
 

@@ -46,8 +46,8 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        self.channel.header().ring();
-        wake(&self.channel.header().doorbell);
+        self.channel.header().request();
+        wake(&self.channel.header().requests);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -57,7 +57,7 @@ impl Drop for Follower {
 fn listen(channel: &Arc<Channel>, stop: &AtomicBool, how: How) {
     let header = channel.header();
     while !stop.load(Ordering::Acquire) {
-        let seen = header.doorbell.load(Ordering::Acquire);
+        let seen = header.requests.load(Ordering::Acquire);
         for (i, slot) in header.exec.iter().enumerate() {
             if !slot.advance(ExecState::POSTED, ExecState::SEEN) {
                 continue;
@@ -69,7 +69,7 @@ fn listen(channel: &Arc<Channel>, stop: &AtomicBool, how: How) {
                 wake(&slot.state);
             }
         }
-        wait(&header.doorbell, seen, PATIENCE);
+        wait(&header.requests, seen, PATIENCE);
     }
 }
 

@@ -147,6 +147,7 @@ impl<S: Sink> Out<'_, S> {
     ) -> Result<(), S::Error> {
         match item {
             Item::Block(block) => self.block(id, records, &block),
+            Item::Many => self.flush(id, records),
             Item::Told(told) => {
                 self.flush(id, records)?;
                 self.told(id, &told)

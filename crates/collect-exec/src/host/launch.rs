@@ -22,7 +22,7 @@ use crate::{Error, engine};
 /// are few.
 const BUFFERS: usize = MOST_BUFFERS;
 /// Bytes of each: large enough to make a switch cheap, small enough to stay in a cache level.
-const BUFFER_LEN: u64 = 64 << 10;
+const BUFFER_LEN: u64 = 256 << 10;
 
 /// Whether the kernel chooses a program's addresses at random.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

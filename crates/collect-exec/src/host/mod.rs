@@ -11,10 +11,12 @@ mod images;
 mod inject;
 mod launch;
 mod maps;
+mod program;
 mod remote;
 mod self_image;
 mod stream;
 mod told;
+mod varying;
 
 pub use collect::{CollectError, Outcome, Watch};
 pub use launch::{Launch, Randomize, Record, Tracee};

@@ -7,12 +7,16 @@
 use std::rc::Rc;
 
 use ichnos_base::{AccessFlags, GuestVa, Record};
-use ichnos_trace::{Address, ExitKind, RefKind, Register, Step, Sum, Value, Width};
+use ichnos_trace::{RefKind, Register};
 
-use super::book::{Book, Known};
+use super::book::{Book, Known, Varies};
+use super::program::{Registers, Until};
 use super::told::Told;
 use crate::plan;
 use crate::words::{self, Run, u32_at, u64_at};
+
+/// How many records are gathered at most before somebody is given them: few enough to stay in a cache.
+const MANY: usize = 1 << 13;
 
 /// A stream that cannot be understood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,8 +30,10 @@ pub struct Broken {
 /// What an item of a stream comes to.
 #[derive(Debug)]
 pub enum Item<'a> {
-    /// A block is about to be recorded.
+    /// A block is about to be recorded for the first time by this thread.
     Block(Rc<Known>),
+    /// There are so many records that they are better taken away.
+    Many,
     /// Something happened to the thread.
     Told(Told<'a>),
 }
@@ -38,38 +44,32 @@ pub type Tell<'t> = dyn FnMut(&mut Vec<Record>, Item<'_>) + 't;
 /// The state of one thread's stream.
 #[derive(Debug)]
 pub struct Stream {
-    registers: [u64; Register::COUNT],
-    held: Option<Held>,
+    registers: Registers,
+    held: Option<Rc<Known>>,
+    /// What the held block stored.
+    words: Vec<u8>,
+    /// What the engine told about its accesses.
+    runs: Vec<Run>,
+    /// The blocks that this thread has been through, a bit each.
+    known: Vec<u64>,
     /// A time that was told while a block was held, which came before it.
     late: Option<u64>,
     /// Records that nobody has taken yet.
     pub records: Vec<Record>,
 }
 
-#[derive(Debug)]
-struct Held {
-    block: Rc<Known>,
-    words: Vec<u64>,
-    runs: Vec<Run>,
-}
-
-/// Where a block ends.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Until {
-    /// The thread went on there.
-    Next(GuestVa),
-    /// The instruction there did not retire.
-    Cut(GuestVa),
-    /// To its last instruction.
-    End,
-    /// Nobody knows.
-    Unknown,
-}
-
 impl Stream {
     /// A new thread.
     pub fn new() -> Self {
-        Self { registers: [0; Register::COUNT], held: None, late: None, records: Vec::new() }
+        Self {
+            registers: [0; Register::COUNT],
+            held: None,
+            words: Vec::new(),
+            runs: Vec::new(),
+            known: Vec::new(),
+            late: None,
+            records: Vec::new(),
+        }
     }
 
     /// Takes a buffer; `tell` hears of blocks before their records, and of events.
@@ -96,7 +96,11 @@ impl Stream {
             let block = book.get(tag).ok_or(broken("a block is unknown"))?;
             self.finish(Until::Next(block.entry));
             self.tell_late(tell);
-            tell(&mut self.records, Item::Block(Rc::clone(block)));
+            if self.is_new(tag) {
+                tell(&mut self.records, Item::Block(Rc::clone(block)));
+            } else if self.records.len() >= MANY {
+                tell(&mut self.records, Item::Many);
+            }
             at = self.hold(block, bytes, at + 4).ok_or(broken("a block is cut"))?;
         }
         Ok(())
@@ -147,86 +151,66 @@ impl Stream {
         }
     }
 
-    fn hold(&mut self, block: &Rc<Known>, bytes: &[u8], mut at: usize) -> Option<usize> {
-        let mut held = Held { block: Rc::clone(block), words: Vec::new(), runs: Vec::new() };
-        if block.flexible {
-            let count = u32_at(bytes, at)?;
-            at += 4;
-            for _ in 0..count {
-                let (run, next) = Run::parse(bytes, at)?;
-                held.runs.push(run);
-                at = next;
-            }
-            // A flexible instruction forms its addresses itself: nothing else is stored.
-            held.words.resize(block.widths.len(), 0);
-        } else {
-            for width in &block.widths {
-                let (word, len) = match width {
-                    Width::Four => (u64::from(u32_at(bytes, at)?), 4),
-                    Width::Eight => (u64_at(bytes, at)?, 8),
-                };
-                held.words.push(word);
-                at += len;
-            }
+    /// Whether the thread comes to a block for the first time.
+    #[inline]
+    fn is_new(&mut self, identifier: u32) -> bool {
+        let (word, bit) = (identifier as usize / 64, 1 << (identifier % 64));
+        if word >= self.known.len() {
+            self.known.resize(word + 1, 0);
         }
-        self.held = Some(held);
+        let new = self.known[word] & bit == 0;
+        self.known[word] |= bit;
+        new
+    }
+
+    #[inline]
+    fn hold(&mut self, block: &Rc<Known>, bytes: &[u8], mut at: usize) -> Option<usize> {
+        let len = match &block.varies {
+            Varies::No => block.program.len(),
+            Varies::Stored(varying) => varying.len(),
+            Varies::Told => {
+                at = self.hold_runs(bytes, at)?;
+                0
+            }
+        };
+        self.words.clear();
+        self.words.extend_from_slice(bytes.get(at..at + len)?);
+        self.held = Some(Rc::clone(block));
+        Some(at + len)
+    }
+
+    fn hold_runs(&mut self, bytes: &[u8], at: usize) -> Option<usize> {
+        self.runs.clear();
+        let count = u32_at(bytes, at)?;
+        let mut at = at + 4;
+        for _ in 0..count {
+            let (run, next) = Run::parse(bytes, at)?;
+            self.runs.push(run);
+            at = next;
+        }
         Some(at)
     }
 
+    #[inline]
     fn finish(&mut self, until: Until) {
-        let Some(held) = self.held.take() else { return };
-        let mut words = held.words.iter().copied();
-        let (mut pc, mut runs) = (held.block.entry, held.runs);
-        for step in &held.block.steps {
-            match *step {
-                Step::Insn { len, kind } => {
-                    if until == Until::Cut(pc) {
-                        return;
-                    }
-                    self.records.push(Record::Insn { len, kind, pc });
-                    pc = pc.offset(u64::from(len));
-                }
-                Step::Take { register, width, .. } => {
-                    let word = words.next().unwrap_or(0);
-                    let place = &mut self.registers[usize::from(register.0)];
-                    *place = match width {
-                        Width::Four => *place & !0xffff_ffff | word,
-                        Width::Eight => word,
-                    };
-                }
-                Step::Derive { register, value } => {
-                    self.registers[usize::from(register.0)] = self.value(value);
-                }
-                Step::Forget { register } => self.registers[usize::from(register.0)] = 0,
-                Step::Ref(r) => {
-                    let addr = match r.address {
-                        Address::Known(sum) => self.sum(sum),
-                        Address::Word(_) => words.next().unwrap_or(0),
-                    };
-                    self.records.push(r.kind.record(r.flags, r.size, GuestVa(addr)));
-                }
-                // All accesses of the instruction were told with the first.
-                Step::Flex { .. } => std::mem::take(&mut runs).iter().for_each(|run| self.run(run)),
-                Step::Exit { kind, target } => {
-                    if self.leave(kind, target, until) {
-                        return;
-                    }
-                }
+        let Some(block) = self.held.take() else { return };
+        let before = self.records.len();
+        block.program.run(&mut self.registers, &self.words, until, &mut self.records);
+        // An instruction that did not retire made no accesses.
+        if self.records.len() == before {
+            return;
+        }
+        match &block.varies {
+            Varies::No => {}
+            Varies::Stored(varying) => {
+                varying.run(&self.registers, &self.words, &mut self.records);
+            }
+            Varies::Told => {
+                let runs = std::mem::take(&mut self.runs);
+                runs.iter().for_each(|run| self.run(run));
+                self.runs = runs;
             }
         }
-    }
-
-    /// Records a transfer; whether the block ends there.
-    fn leave(&mut self, kind: ExitKind, target: GuestVa, until: Until) -> bool {
-        let (taken, target) = match (kind, until) {
-            (ExitKind::Direct, _) => (true, target),
-            (ExitKind::Conditional, Until::Next(next)) => (next == target, target),
-            (ExitKind::Conditional, Until::Cut(_) | Until::End) => (false, target),
-            (ExitKind::Indirect, Until::Next(next)) => (true, next),
-            (ExitKind::Conditional | ExitKind::Indirect, _) => return true,
-        };
-        self.records.push(Record::Branch { taken, target });
-        taken
     }
 
     fn run(&mut self, run: &Run) {
@@ -242,30 +226,6 @@ impl Stream {
                 let flags = AccessFlags((lane.what >> 8) as u8);
                 self.records.push(kind.record(flags, lane.size, addr));
             }
-        }
-    }
-
-    fn get(&self, register: Register) -> u64 {
-        self.registers[usize::from(register.0)]
-    }
-
-    fn sum(&self, sum: Sum) -> u64 {
-        let base = sum.base.map_or(0, |r| self.get(r));
-        let index = sum.index.map_or(0, |(r, n)| self.get(r).wrapping_mul(u64::from(n)));
-        base.wrapping_add(index).wrapping_add(sum.disp as u64)
-    }
-
-    fn value(&self, value: Value) -> u64 {
-        match value {
-            Value::Sum(sum) => self.sum(sum),
-            Value::Difference(a, b) => self.get(a).wrapping_sub(self.get(b)),
-            Value::And(r, mask) => self.get(r) & mask,
-            Value::ShiftLeft(r, n) => self.get(r) << n,
-            Value::ShiftRight(r, n) => self.get(r) >> n,
-            Value::ShiftRightSigned(r, n) => (self.get(r) as i64 >> n) as u64,
-            Value::Low32(r) => self.get(r) & 0xffff_ffff,
-            Value::Low32Signed(r) => self.get(r) as u32 as i32 as i64 as u64,
-            _ => 0,
         }
     }
 }

@@ -60,7 +60,7 @@ fn ask(process: u32, traced: u32) -> Option<&'static ExecSlot> {
     // The host must be allowed to take hold of us, also where only ancestors may.
     direct(libc::SYS_prctl, [libc::PR_SET_PTRACER as u64, u64::from(header.collector), 0, 0, 0, 0]);
     let slot = header.post_exec(tid, process, traced)?;
-    tap::wake(&header.doorbell);
+    tap::wake(&header.requests);
     for state in [ExecState::POSTED, ExecState::SEEN] {
         wait_while(slot, state);
     }
