@@ -25,6 +25,7 @@ mod probe;
 mod signals;
 mod state;
 mod superblock;
+mod sync;
 mod sys;
 mod syscalls;
 mod tap;
