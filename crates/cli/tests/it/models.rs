@@ -407,7 +407,6 @@ fn branch_counts_are_plausible_beside_valgrinds() {
         let ours = |column| cell(&answer["branches"], ("branches", "conditional"), column) as f64;
         let (ours_all, ours_wrong) = (ours("predicted"), ours("wrong"));
         let (all, wrong) = (theirs["Bc"], theirs["Bcm"]);
-        println!("{predictor}: {ours_wrong} of {ours_all}; Valgrind: {wrong} of {all}");
         assert!((ours_all - all).abs() <= 0.02 * all, "{ours_all} {all}");
         let ratio = (ours_wrong / ours_all) / (wrong / all);
         assert!((0.5..=2.0).contains(&ratio), "{predictor}: {ours_wrong} and {wrong}");
