@@ -97,7 +97,7 @@ fn record(folder: &Path, words: &str, path: &Path) -> Result<()> {
 }
 
 /// Inputs that are the same everywhere: made by arithmetic, not by chance.
-fn inputs(folder: &Path) -> Result<()> {
+pub fn inputs(folder: &Path) -> Result<()> {
     let mut text = String::new();
     let mut state = 1_u64;
     let words = ["trace", "the", "footprint", "of", "every", "program", "cache", "a", "branch"];
