@@ -149,13 +149,22 @@ impl LiveArgs {
         let name = || program.to_string_lossy().into_owned();
         let tracee = launch.spawn().with_context(name)?;
         begin(program, args, sink)?;
-        let outcome = tracee.collect(sink).map_err(|error| match error {
+        let stop = interrupt::flag()?;
+        let mut left_behind = |count: usize| {
+            eprintln!(
+                "ichnos: {} has ended, but {count} of the processes that it started still run; \
+                 interrupt to end them and the trace",
+                name()
+            );
+        };
+        let watch = exec::Watch { stop: &stop, left_behind: &mut left_behind };
+        let outcome = tracee.collect_watched(sink, watch).map_err(|error| match error {
             exec::CollectError::Sink(e) => e,
             exec::CollectError::Host(e) => anyhow::Error::from(e).context(name()),
             _ => anyhow::anyhow!("{}: the trace cannot be collected", name()),
         })?;
         let ending = Ending::Program(host_status(outcome.status));
-        Ok(Live { ending, cut_short: None })
+        Ok(Live { ending, cut_short: outcome.stopped.then_some("interrupted") })
     }
 
     fn simulate<S>(&self, command: &[OsString], values: Values, sink: &mut S) -> Result<Live>

@@ -11,6 +11,7 @@ use clap::Args;
 use ichnos_base::{Tee, ThreadId, Totals};
 use ichnos_convert::{Format, ReadOptions};
 use ichnos_replay::Order;
+use ichnos_trace::Reader;
 
 use crate::answer::Stage;
 use crate::erase::{AnySink, Both};
@@ -70,6 +71,12 @@ impl Subject<'_> {
     /// What each thread counts to, where that is known beforehand.
     pub fn promised(&self) -> Vec<(ThreadId, Totals)> {
         self.input.as_ref().map(Input::promised).unwrap_or_default()
+    }
+
+    /// The stored trace, if it is one of a single thread, which can be read in parts.
+    pub fn one_thread(&self) -> Option<&Reader> {
+        let reader = self.input.as_ref()?.reader()?;
+        (reader.threads().len() == 1).then_some(reader)
     }
 
     /// Tells all of it to a sink; `doing` says what for.

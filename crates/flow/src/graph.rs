@@ -20,11 +20,11 @@ use crate::insn::{Control, Insn, Region};
 use crate::options::Piece;
 
 /// The most that a piece may weigh, see [`weight`].
-const MAX_WEIGHT: usize = MAX_STEPS - 64;
+pub(crate) const MAX_WEIGHT: usize = MAX_STEPS - 64;
 
 /// No less than the number of an instruction's steps: itself, its exit, and for
 /// each effect the effect, a register stored for it and one forgotten.
-fn weight(insn: &Insn) -> usize {
+pub(crate) fn weight(insn: &Insn) -> usize {
     2 + 3 * insn.effects.len()
 }
 

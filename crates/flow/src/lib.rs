@@ -72,6 +72,7 @@ mod error;
 mod graph;
 mod insn;
 mod known;
+mod line;
 mod liveness;
 mod options;
 mod place;
@@ -82,6 +83,7 @@ mod summary;
 
 pub use error::Error;
 pub use insn::{Control, Effect, Insn, Live, Loss, Reference, Region};
+pub use line::plan_line;
 pub use options::{Across, Follow, Halves, Level, Options, Piece as Granularity};
 pub use plan::{Piece, Plan, SavePoint, Store, plan};
 pub use set::Set;

@@ -9,11 +9,11 @@ use crate::graph::Graph;
 use crate::insn::{Control, Insn, Live, Region};
 
 impl Live {
-    fn or(self, other: Self) -> Self {
+    pub(crate) fn or(self, other: Self) -> Self {
         Self { registers: self.registers.or(other.registers), flags: self.flags | other.flags }
     }
 
-    fn before(self, insn: &Insn) -> Self {
+    pub(crate) fn before(self, insn: &Insn) -> Self {
         Self {
             registers: self.registers.without(insn.kills.registers).or(insn.uses.registers),
             flags: self.flags & !insn.kills.flags | insn.uses.flags,

@@ -79,7 +79,7 @@ impl Header {
         slot.process.store(process, Ordering::Relaxed);
         slot.traced.store(traced, Ordering::Relaxed);
         slot.set(ExecState::POSTED);
-        self.ring();
+        self.request();
         Some(slot)
     }
 

@@ -3,16 +3,18 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::{Descriptor, ExecSlot};
+use crate::{Descriptor, ExecSlot, Life};
 
 /// The first eight bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ichnotap");
 /// The layout's version; both sides must have the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The most buffers there can be.
 pub const MOST_BUFFERS: usize = 2048;
 /// How many processes can wait for an exec at once.
 pub const EXEC_SLOTS: usize = 64;
+/// How many processes of a tree can live at once.
+pub const MOST_PROCESSES: usize = 4096;
 /// Pages are kept whole, so that each side can protect what is between buffers.
 const PAGE: u64 = 4096;
 
@@ -28,7 +30,7 @@ pub struct Header {
     pub collector: u32,
     /// How the buffers lie.
     pub layout: Layout,
-    /// A futex that changes when something waits for the collector.
+    /// A futex that changes when a buffer is full.
     pub doorbell: AtomicU32,
     /// A futex that changes when a buffer becomes free.
     pub room: AtomicU32,
@@ -42,10 +44,18 @@ pub struct Header {
     pub processes: AtomicU32,
     /// Next block id; 0 is none.
     pub blocks: AtomicU32,
-    /// Unused.
-    pub spare: AtomicU32,
+    /// A futex that changes when a process asks for something else than room.
+    pub requests: AtomicU32,
+    /// Not zero while the collector sleeps on the doorbell: only then must it be woken.
+    pub sleeping: AtomicU32,
+    /// How many threads sleep until there is room.
+    pub waiting: AtomicU32,
     /// Next ticket for a full buffer.
     pub tickets: AtomicU64,
+    /// The latest time that any thread told, in nanoseconds.
+    pub clock: AtomicU64,
+    /// The processes of the tree that live.
+    pub lives: [Life; MOST_PROCESSES],
     /// Requests to follow an exec.
     pub exec: [ExecSlot; EXEC_SLOTS],
     /// One descriptor per buffer.
@@ -102,8 +112,12 @@ impl Header {
             threads: AtomicU32::new(0),
             processes: AtomicU32::new(0),
             blocks: AtomicU32::new(1),
-            spare: AtomicU32::new(0),
+            requests: AtomicU32::new(0),
+            sleeping: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
             tickets: AtomicU64::new(0),
+            clock: AtomicU64::new(0),
+            lives: [const { Life::new() }; MOST_PROCESSES],
             exec: [const { ExecSlot::new() }; EXEC_SLOTS],
             buffers: [const { Descriptor::new() }; MOST_BUFFERS],
         }
@@ -115,8 +129,24 @@ impl Header {
         self.magic == MAGIC && self.version == VERSION
     }
 
-    /// Rings for the collector; the caller then wakes the futex.
-    pub fn ring(&self) {
-        self.doorbell.fetch_add(1, Ordering::Release);
+    /// A time that is later than every one given before, near `now`.
+    pub fn stamp(&self, now: u64) -> u64 {
+        let before = self.clock.fetch_max(now, Ordering::Relaxed);
+        if before < now { now } else { self.clock.fetch_add(1, Ordering::Relaxed) + 1 }
+    }
+
+    /// Rings for the collector; whether it sleeps, so that the caller must wake the futex.
+    ///
+    /// A collector that is about to sleep says so first and then sleeps only if the
+    /// doorbell has not changed, so one of the two sees the other.
+    #[must_use]
+    pub fn ring(&self) -> bool {
+        self.doorbell.fetch_add(1, Ordering::SeqCst);
+        self.sleeping.load(Ordering::SeqCst) != 0
+    }
+
+    /// Notes a request; the caller then wakes the futex.
+    pub fn request(&self) {
+        self.requests.fetch_add(1, Ordering::Release);
     }
 }

@@ -5,7 +5,7 @@
 use ichnos_testkit::guest::{self, Link};
 use serde_json::Value;
 
-use crate::support::{Folder, ask, good, ichnos, sample};
+use crate::support::{Folder, ask, good, ichnos, sample, shell};
 
 /// The message of a verb that must fail.
 #[track_caller]
@@ -295,4 +295,54 @@ fn samples_give_an_estimate_and_its_width() {
     assert!(message.contains("--sample"), "{message}");
     let message = fails("sim", &["--sample", "1K:2K"]);
     assert!(message.contains("must not exceed the period"), "{message}");
+}
+
+/// Whatever the number of processors, and wherever the trace comes from.
+#[test]
+fn the_answer_does_not_depend_on_the_jobs() {
+    let (folder, program) = sample();
+    let questions: [&[&str]; 4] = [
+        &["--tlb", "--branch", "tage", "--machine", "zen3"],
+        &["--l1d", "1K,2,64", "--branch", "gshare", "--sample", "4K:400:1K", "--apart"],
+        &["--l1d", "1K,2,64,random", "--tlb", "--sample", "3K:300:700", "--apart"],
+        &["--sweep", "l1d.replacement=fifo,random,srrip,l1d.size=1K..4K"],
+    ];
+    for (at, question) in questions.into_iter().enumerate() {
+        let one = ask("sim", &[&["--jobs", "1"], question].concat());
+        for jobs in ["2", "5"] {
+            assert_eq!(one, ask("sim", &[&["-j", jobs], question].concat()), "{question:?}");
+        }
+        // A running program cannot be read in parts, only in order.
+        if at < 2 {
+            let live = [&["sim", "--json"], question, &["--", program]].concat();
+            let live = good(ichnos(folder, &live));
+            let live: Value = serde_json::from_str(live.stdout.lines().last().unwrap()).unwrap();
+            assert_eq!(live, one, "{question:?}");
+        }
+    }
+}
+
+#[test]
+fn a_model_of_the_users_own_is_loaded_by_name() {
+    let folder = Folder::new();
+    let plugin = concat!(env!("CARGO_MANIFEST_DIR"), "/../plugin");
+    let line =
+        format!("cc -O1 -shared -fPIC -I {plugin}/include -o liblru.so {plugin}/examples/lru.c");
+    good(shell(&folder, &line));
+    let library = folder.path().join("liblru.so");
+    let own = format!("{}:2048,2,64", library.display());
+    let answer = ask("sim", &["--l1d", "2K,2,64", "--model", &own]);
+    assert_eq!(answer["model_name"], "lru data cache");
+    let row = |key: &str| {
+        let rows = answer["model"].as_array().unwrap();
+        rows.iter().find(|row| row["key"] == key).unwrap()["value"].clone()
+    };
+    let ours = |column| cell(&answer["caches"], ("cache", "l1d"), column);
+    assert_eq!(row("load misses").as_u64(), Some(ours("load_misses")));
+    assert_eq!(row("store misses").as_u64(), Some(ours("store_misses")));
+    assert_eq!(row("replacement"), "lru");
+    let text = good(ichnos(sample().0, &["sim", "--model", &own, "sort.ichnos"])).stdout;
+    assert!(text.contains("\nlru data cache") && text.contains("store misses"), "{text}");
+    let message = fails("sim", &["--model", "./nowhere.so"]);
+    assert!(message.contains("--model: ./nowhere.so: the library cannot be loaded"), "{message}");
 }

@@ -15,6 +15,7 @@ use ichnos_trace::{Register, Width};
 use super::ctx::at;
 use super::emit::{Emit, Gp};
 use super::fragment::{ExitKind, Site, Spills};
+use super::snapshot::Varying;
 use super::superblock::Decoded;
 use super::sys;
 use super::translate::{Draft, Surroundings, Told};
@@ -29,13 +30,23 @@ const TAG: usize = 4;
 pub struct Probes {
     plan: Option<Plan>,
     first: u32,
-    flexible: bool,
+    accesses: Accesses,
+}
+
+/// How the accesses become known.
+enum Accesses {
+    /// By the save points of the plan.
+    Planned,
+    /// By the state around the one instruction.
+    Varying(Varying),
+    /// By the engine.
+    Told,
 }
 
 impl Probes {
     /// A superblock that is not recorded.
     pub fn none() -> Self {
-        Self { plan: None, first: 0, flexible: false }
+        Self { plan: None, first: 0, accesses: Accesses::Planned }
     }
 
     /// Plans a superblock, which may become shorter.
@@ -52,8 +63,12 @@ impl Probes {
             sys::die(&format!("cannot plan the instruction at {}", insts[0].pc()))
         };
         let first = around.identifiers(plan.pieces.len());
-        let flexible = plan::is_flexible(&insts[0]);
-        Self { plan: Some(plan), first, flexible }
+        let accesses = if plan::is_flexible(&insts[0]) {
+            Varying::of(&insts[0]).map_or(Accesses::Told, Accesses::Varying)
+        } else {
+            Accesses::Planned
+        };
+        Self { plan: Some(plan), first, accesses }
     }
 
     /// What the host must know.
@@ -66,10 +81,14 @@ impl Probes {
     /// Writes the save points before an instruction; false if that cannot be done.
     pub fn before(&self, draft: &mut Draft, insn: usize, pc: u64) -> bool {
         let Some(plan) = &self.plan else { return true };
-        if self.flexible {
-            draft.site(pc, Spills::NONE);
-            draft.leave_for(ExitKind::Flexible, pc, self.first);
-            return true;
+        match &self.accesses {
+            Accesses::Planned => {}
+            Accesses::Varying(varying) => return varying.before(draft, self.first, pc).is_ok(),
+            Accesses::Told => {
+                draft.site(pc, Spills::NONE);
+                draft.leave_for(ExitKind::Flexible, pc, self.first);
+                return true;
+            }
         }
         for (i, piece) in plan.pieces.iter().enumerate() {
             if !piece.insns.contains(&insn) {
@@ -92,6 +111,15 @@ impl Probes {
             }
         }
         true
+    }
+}
+
+impl Probes {
+    /// Writes the save points behind an instruction that goes on to `next`.
+    pub fn after(&self, draft: &mut Draft, next: u64) {
+        if let Accesses::Varying(varying) = &self.accesses {
+            varying.after(draft, next);
+        }
     }
 }
 
@@ -181,7 +209,7 @@ impl Point<'_> {
 }
 
 /// ModRM and displacement for `[pointer + offset]`.
-fn operand(emit: &mut Emit, reg: u8, pointer: Gp, offset: i32) {
+pub fn operand(emit: &mut Emit, reg: u8, pointer: Gp, offset: i32) {
     let low = (reg & 7) << 3 | pointer.0 & 7;
     match i8::try_from(offset) {
         Ok(0) if pointer.0 & 7 != 5 => emit.raw(&[low]),
@@ -200,7 +228,7 @@ fn prefix(emit: &mut Emit, pointer: Gp) {
 }
 
 /// `mov dword [pointer], tag`.
-fn store_tag(emit: &mut Emit, pointer: Gp, tag: u32) {
+pub fn store_tag(emit: &mut Emit, pointer: Gp, tag: u32) {
     prefix(emit, pointer);
     emit.raw(&[0xc7]);
     operand(emit, 0, pointer, 0);
@@ -208,7 +236,7 @@ fn store_tag(emit: &mut Emit, pointer: Gp, tag: u32) {
 }
 
 /// `mov byte [pointer + offset], 0`.
-fn store_byte(emit: &mut Emit, pointer: Gp, offset: i32) {
+pub fn store_byte(emit: &mut Emit, pointer: Gp, offset: i32) {
     prefix(emit, pointer);
     emit.raw(&[0xc6]);
     operand(emit, 0, pointer, offset);
@@ -216,7 +244,7 @@ fn store_byte(emit: &mut Emit, pointer: Gp, offset: i32) {
 }
 
 /// `lea pointer, [pointer + by]`.
-fn advance(emit: &mut Emit, pointer: Gp, by: i32) {
+pub fn advance(emit: &mut Emit, pointer: Gp, by: i32) {
     emit.raw(&[0x48 | (pointer.0 >> 3) << 2 | pointer.0 >> 3, 0x8d]);
     operand(emit, pointer.0, pointer, by);
 }

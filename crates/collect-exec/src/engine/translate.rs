@@ -22,6 +22,7 @@ use super::fragment::{ExitKind, Pad, PadKind, Site, Spills};
 use super::mangle::{self, Source, Unsupported};
 use super::probe::Probes;
 use super::superblock::{self, Decoded};
+use super::sync;
 
 /// What a translation needs to know about its surroundings.
 pub trait Surroundings {
@@ -134,6 +135,10 @@ pub fn translate(
         draft.emit.verify(pc, at::MISS_JUMP);
     }
     draft.entry = draft.emit.offset();
+    if around.traced() && sync::is_mark(pc) {
+        draft.site(pc, Spills::NONE);
+        draft.leave(ExitKind::Mark, pc);
+    }
     draft.all(around, &insns, &probes);
     draft.told = probes.told(&insns);
     Ok(draft)
@@ -148,7 +153,8 @@ impl Draft {
                 _ => self.source.push((pc, decoded.insn.next_ip())),
             }
             // Not every instruction of that flow is one: the decoder counts `syscall` too.
-            if decoded.insn.is_call_near() || decoded.insn.is_call_near_indirect() {
+            let calls = decoded.insn.is_call_near() || decoded.insn.is_call_near_indirect();
+            if calls && i != 0 {
                 self.begin_call(pc);
             }
             if !probes.before(self, i, pc) {
@@ -158,8 +164,12 @@ impl Draft {
             let source = decoded.source();
             let next = insns.get(i + 1).map(|d| d.insn.ip());
             match self.one(around, &source, next) {
-                Next::Go(target) if next.is_none() => self.jump_out(target),
-                Next::Go(_) => {}
+                Next::Go(target) => {
+                    probes.after(self, target);
+                    if next.is_none() {
+                        self.jump_out(target);
+                    }
+                }
                 Next::End => return,
             }
         }

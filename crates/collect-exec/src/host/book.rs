@@ -3,9 +3,12 @@
 
 use std::rc::Rc;
 
-use ichnos_base::{GuestVa, ProcessId};
-use ichnos_trace::{Step, Width};
+use ichnos_base::GuestVa;
+use ichnos_isa_x86::Inst;
+use ichnos_trace::Step;
 
+use super::program::Program;
+use super::varying::Varying;
 use crate::plan::{decode_all, plan_superblock};
 use crate::words::{HEAD_LEN, RoadmapHead};
 
@@ -14,16 +17,23 @@ use crate::words::{HEAD_LEN, RoadmapHead};
 pub struct Known {
     /// Where it begins.
     pub entry: GuestVa,
-    /// Its address space.
-    pub process: ProcessId,
-    /// What replay does.
-    pub steps: Vec<Step>,
-    /// The widths of the words that it takes, in order.
-    pub widths: Vec<Width>,
-    /// Whether it is one instruction whose accesses the stream tells.
-    pub flexible: bool,
+    /// What its execution comes to.
+    pub program: Program,
+    /// How its accesses vary.
+    pub varies: Varies,
     /// Its machine code.
     pub code: Vec<u8>,
+}
+
+/// Whether a block's accesses vary from one execution to the next; then it is one instruction.
+#[derive(Debug)]
+pub enum Varies {
+    /// They do not.
+    No,
+    /// The engine stored what they depend on.
+    Stored(Varying),
+    /// The engine tells them.
+    Told,
 }
 
 /// All blocks.
@@ -56,23 +66,26 @@ impl Book {
             self.blocks.resize(last, None);
         }
         for (i, piece) in plan.pieces.iter().enumerate() {
-            let takes = |s: &Step| match s {
-                Step::Take { width, .. } => Some(*width),
-                _ => None,
-            };
             let start = piece.entry.since(GuestVa(head.pc)) as usize;
             let insts = insts.get(piece.insns.clone()).unwrap_or_default();
             let len: usize = insts.iter().map(|i| usize::from(i.length())).sum();
             let known = Known {
                 entry: piece.entry,
-                process: ProcessId(head.process),
-                steps: piece.steps.clone(),
-                widths: piece.steps.iter().filter_map(takes).collect(),
-                flexible: piece.steps.iter().any(|s| matches!(s, Step::Flex { .. })),
+                program: Program::new(piece.entry, &piece.steps),
+                varies: varies(&piece.steps, insts),
                 code: code.get(start..start + len).unwrap_or_default().to_vec(),
             };
             self.blocks[head.first as usize + i] = Some(Rc::new(known));
         }
         Some(())
+    }
+}
+
+fn varies(steps: &[Step], insts: &[Inst]) -> Varies {
+    match insts.first() {
+        Some(inst) if steps.iter().any(|s| matches!(s, Step::Flex { .. })) => {
+            Varying::new(inst).map_or(Varies::Told, Varies::Stored)
+        }
+        _ => Varies::No,
     }
 }

@@ -3,19 +3,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod lift;
+mod snapshot;
 
 use ichnos_base::GuestVa;
-use ichnos_flow::{Effect, Level, Live, Plan, Region, Set, plan};
-use ichnos_isa_x86::{Flow, Inst};
+use ichnos_flow::{Level, Live, Plan, Region, Set, plan_line};
+use ichnos_isa_x86::{Flow, Inst, Rep, Shape};
 use ichnos_trace::Slot;
 
 use lift::{FRAME, TAKEABLE, lift};
 pub use lift::{FS, GS};
+pub use snapshot::{Part, Snapshot};
 
 /// Whether an instruction's accesses differ from one execution to the next, so that it is
 /// a superblock of its own.
 pub fn is_flexible(inst: &Inst) -> bool {
-    lift(inst).effects.contains(&Effect::Flex)
+    let fixed = |s: Shape| {
+        matches!(s, Shape::Plain | Shape::String(Rep::Once) | Shape::Run { .. } | Shape::Bit(_))
+    };
+    inst.memory().iter().any(|operand| !fixed(operand.shape))
 }
 
 /// Plans consecutive instructions that are entered at the first alone. `None` if the planner
@@ -34,7 +39,7 @@ pub fn plan_superblock(insts: &[Inst]) -> Option<Plan> {
         known_outside: Set::only(FS).or(Set::only(GS)),
         live_outside: Live { registers: Set::ALL, flags: 0xff },
     };
-    plan(&region, &Level::Flow.into(), Slot(0)).ok()
+    plan_line(&region, &Level::Flow.into(), Slot(0)).ok()
 }
 
 /// Where a superblock that ends with an indirect transfer must be cut: behind its last conditional
