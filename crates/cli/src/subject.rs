@@ -96,14 +96,16 @@ impl Subject<'_> {
         let live = match &args.output {
             None => {
                 let mut sink = Progress::new(sink, None, doing);
-                let live = args.live.run(args.collector(), &args.command, Values::Omit, &mut sink)?;
+                let live =
+                    args.live.run(args.collector(), &args.command, Values::Omit, &mut sink)?;
                 sink.into_inner();
                 live
             }
             Some(path) => {
                 let file = TraceFile::new(path.clone(), args.write.options());
                 let mut sink = Progress::new(Both(Tee::new(file, sink)), None, doing);
-                let live = args.live.run(args.collector(), &args.command, Values::Omit, &mut sink)?;
+                let live =
+                    args.live.run(args.collector(), &args.command, Values::Omit, &mut sink)?;
                 sink.into_inner();
                 live
             }
