@@ -11,7 +11,7 @@ use ichnos_report::number::thousands;
 
 use crate::erase::Erase;
 use crate::exit::Ending;
-use crate::live::{Collector, LiveArgs, Values};
+use crate::live::{Bare, Collector, LiveArgs, Values};
 use crate::output::{TraceFile, WriteArgs, default_path};
 use crate::progress::Progress;
 
@@ -59,6 +59,13 @@ impl KeepArgs {
             report(&file, live.cut_short);
         }
         Ok(live.ending)
+    }
+}
+
+impl KeepArgs {
+    /// Runs the program under the code cache and keeps nothing.
+    pub fn run_bare(&self, how: Bare) -> Result<Ending> {
+        Ok(self.live.run_bare(how, &self.command)?.ending)
     }
 }
 

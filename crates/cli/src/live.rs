@@ -54,6 +54,15 @@ pub enum Collector {
     Exec,
 }
 
+/// A run under the code cache of which nothing is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bare {
+    /// The trace is taken from the program and dropped.
+    Dropped,
+    /// There is no trace.
+    Untraced,
+}
+
 /// Whether the bytes of loads and stores are collected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Values {
@@ -169,6 +178,28 @@ impl LiveArgs {
         })?;
         let ending = Ending::Program(host_status(outcome.status));
         Ok(Live { ending, cut_short: outcome.stopped.then_some("interrupted") })
+    }
+
+    /// Runs `command` from the code cache; nobody sees what it does.
+    pub fn run_bare(&self, how: Bare, command: &[OsString]) -> Result<Live> {
+        let (program, args) = command.split_first().context("no program is named")?;
+        if self.limit.is_some() {
+            bail!("--limit needs single stepping: `ichnos step`");
+        }
+        let mut launch = exec::Launch::new(program);
+        launch.record(match how {
+            Bare::Dropped => exec::Record::All,
+            Bare::Untraced => exec::Record::Nothing,
+        });
+        launch.randomize(if self.aslr { exec::Randomize::System } else { exec::Randomize::Off });
+        launch.command().args(args);
+        let name = || program.to_string_lossy().into_owned();
+        let mut tracee = launch.spawn().with_context(name)?;
+        let status = match how {
+            Bare::Dropped => tracee.drain().with_context(name)?.status,
+            Bare::Untraced => tracee.wait().with_context(name)?,
+        };
+        Ok(Live { ending: Ending::Program(host_status(status)), cut_short: None })
     }
 
     fn simulate<S>(&self, command: &[OsString], values: Values, sink: &mut S) -> Result<Live>

@@ -168,6 +168,7 @@ fn equal(program: &Path, args: &[&str]) {
 #[test]
 fn records_equal_those_of_single_stepping() {
     equal(&guest("small", Link::Static), &[]);
+    equal(&guest("varying", Link::Static), &[]);
     equal(Path::new("/bin/true"), &[]);
 }
 

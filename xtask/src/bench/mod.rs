@@ -4,7 +4,10 @@
 //! are minima of several runs, and ratios are of things run side by side.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod inputs;
+mod memory;
 mod model;
+mod popspy;
 mod size;
 mod step;
 
@@ -20,6 +23,7 @@ const LIST: &str = "\
   model    references a second through caches, sweeps, reuse distances, from memory;
            --file: from a stored trace of 1 G references, reading included;
            --long: the memory that 10 G instructions take (records them first, takes long)
+  popspy   what tracing unmodified executables costs, beside Valgrind's tools (takes minutes)
   convert  lines a second of the text formats
 ";
 
@@ -41,6 +45,7 @@ pub fn dispatch(args: &[String]) -> Result<()> {
             Some("--long") => model::long(),
             Some(other) => bail!("expected --file or --long, found `{other}`"),
         },
+        "popspy" => popspy::print(),
         "convert" => run::cargo(&["bench", "-q", "-p", "ichnos-convert"]),
         other => bail!("there is no measurement `{other}`; `cargo xtask bench` lists them"),
     }

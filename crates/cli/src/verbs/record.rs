@@ -5,7 +5,7 @@ use anyhow::Result;
 
 use crate::exit::Ending;
 use crate::keep::KeepArgs;
-use crate::live::Collector;
+use crate::live::{Bare, Collector};
 
 /// Trace a program as it runs from a code cache; riscv64 programs in the simulator.
 ///
@@ -16,13 +16,33 @@ use crate::live::Collector;
 Examples:
   ichnos record -- ls -lR /usr/share
   ichnos record -o none -- bzip2 -k big.txt
+  ichnos record --trace off -- bzip2 -k big.txt
   ichnos record --sysroot /usr/riscv64-linux-gnu -- ./prog.riscv")]
 pub struct Args {
+    /// What becomes of the trace; for measuring what tracing costs.
+    #[arg(long, value_enum, default_value_t, conflicts_with_all = ["output", "values"])]
+    trace: Trace,
     #[command(flatten)]
     keep: KeepArgs,
 }
 
+/// What becomes of the trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum Trace {
+    /// It is written, as `--output` says.
+    #[default]
+    Keep,
+    /// It is taken from the program and dropped unseen.
+    Drop,
+    /// There is none: the program only runs from the code cache.
+    Off,
+}
+
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<Ending> {
-    args.keep.run(Collector::Exec, "recording")
+    match args.trace {
+        Trace::Keep => args.keep.run(Collector::Exec, "recording"),
+        Trace::Drop => args.keep.run_bare(Bare::Dropped),
+        Trace::Off => args.keep.run_bare(Bare::Untraced),
+    }
 }

@@ -147,11 +147,11 @@ impl Cache {
         let mut around = Around { pages, by_pc, region: &mut self.regions[region], traced };
         let draft = translate(&mut around, pc, base, pad)?;
         self.guard(&draft.source);
-        if let Some(told) = &draft.told {
+        for told in &draft.told {
             let head = RoadmapHead {
                 first: told.first,
                 blocks: told.blocks as u32,
-                pc,
+                pc: told.pc,
                 process: super::state::get().process(),
                 code_len: told.code.len() as u32,
             };
@@ -398,7 +398,7 @@ impl Cache {
             rest.iter_mut().for_each(|s| s.offset -= split.offset as u32);
             let (before, after) = pads.into_iter().partition(|p: &Pad| p.at < start);
             pads = before;
-            call = Some((split.pc, start, rest, after));
+            call = Some((split, start, rest, after));
         }
         let own_end = call.as_ref().map_or(end, |c| c.1);
         let fragment = Fragment {
@@ -414,10 +414,10 @@ impl Cache {
             live: true,
         };
         self.register(fragment, &pages);
-        if let Some((pc, start, sites, pads)) = call {
+        if let Some((call, start, sites, pads)) = call {
             let fragment = Fragment {
-                pc,
-                start,
+                pc: call.pc,
+                start: base + call.entry as u64,
                 base: start,
                 end,
                 region,

@@ -75,7 +75,8 @@ impl Probes {
     pub fn told(&self, insns: &[Decoded]) -> Option<Told> {
         let plan = self.plan.as_ref()?;
         let code = insns.iter().flat_map(|d| d.bytes().iter().copied()).collect();
-        Some(Told { first: self.first, blocks: plan.pieces.len(), code })
+        let pc = insns.first()?.insn.ip();
+        Some(Told { pc, first: self.first, blocks: plan.pieces.len(), code })
     }
 
     /// Writes the save points before an instruction; false if that cannot be done.

@@ -21,6 +21,7 @@ const MOST_TRACED: usize = 48;
 const MAX_LEN: usize = 15;
 
 /// A decoded instruction with its bytes.
+#[derive(Clone)]
 pub struct Decoded {
     /// The instruction.
     pub insn: Instruction,

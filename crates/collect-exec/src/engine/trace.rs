@@ -81,7 +81,7 @@ fn take(kind: BufferKind, process: u32, thread: u32) -> u32 {
         if let Some(index) = header.take(kind, process, thread) {
             return index;
         }
-        if header.closed.load(Ordering::Acquire) != 0 {
+        if header.closed.load(Ordering::Acquire) != 0 || !is_alive(header.collector) {
             sys::die("nobody takes the trace any more");
         }
         header.waits.fetch_add(1, Ordering::Relaxed);
@@ -89,6 +89,13 @@ fn take(kind: BufferKind, process: u32, thread: u32) -> u32 {
         tap::wait(&header.room, seen, 100_000_000);
         header.waiting.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+/// Whether the collector still runs: one that was killed has not closed the tap.
+fn is_alive(process: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    let asked = unsafe { sys::call(libc::SYS_kill, [u64::from(process), 0, 0, 0, 0, 0]) };
+    asked != -i64::from(libc::ESRCH)
 }
 
 fn submit(index: u32, len: u64) {

@@ -67,14 +67,16 @@ pub struct Draft {
     pub pads: Vec<Pad>,
     /// Stretches of the program's code.
     pub source: Vec<(u64, u64)>,
-    /// For a traced superblock, what the host must know.
-    pub told: Option<Told>,
+    /// What the host must know, if the superblock is traced.
+    pub told: Vec<Told>,
     /// Where the call begins with which the superblock ends, if it is not its entry.
     pub call: Option<Call>,
 }
 
 /// What the host must know about a superblock.
 pub struct Told {
+    /// Its address.
+    pub pc: u64,
     /// Identifier of its first block.
     pub first: u32,
     /// How many blocks.
@@ -91,6 +93,8 @@ pub struct Call {
     pub pc: u64,
     /// The offset of its code.
     pub offset: usize,
+    /// The offset at which it is entered by itself.
+    pub entry: usize,
 }
 
 /// Why there is no translation.
@@ -127,7 +131,7 @@ pub fn translate(
         exits: Vec::new(),
         pads: Vec::new(),
         source: Vec::new(),
-        told: None,
+        told: Vec::new(),
         call: None,
     };
     if pad == Some(PadKind::Jump) {
@@ -140,7 +144,8 @@ pub fn translate(
         draft.leave(ExitKind::Mark, pc);
     }
     draft.all(around, &insns, &probes);
-    draft.told = probes.told(&insns);
+    draft.told.extend(probes.told(&insns));
+    draft.call_entry(around, &insns);
     Ok(draft)
 }
 
@@ -152,14 +157,15 @@ impl Draft {
                 Some(last) if last.1 == pc => last.1 = decoded.insn.next_ip(),
                 _ => self.source.push((pc, decoded.insn.next_ip())),
             }
-            // Not every instruction of that flow is one: the decoder counts `syscall` too.
-            let calls = decoded.insn.is_call_near() || decoded.insn.is_call_near_indirect();
-            if calls && i != 0 {
-                self.begin_call(pc);
-            }
             if !probes.before(self, i, pc) {
                 self.leave(ExitKind::Unsupported, pc);
                 return;
+            }
+            // Not every instruction of that flow is one: the decoder counts `syscall` too.
+            let calls = decoded.insn.is_call_near() || decoded.insn.is_call_near_indirect();
+            if calls && i != 0 {
+                let offset = self.emit.offset();
+                self.call = Some(Call { pc, offset, entry: offset });
             }
             let source = decoded.source();
             let next = insns.get(i + 1).map(|d| d.insn.ip());
@@ -173,6 +179,26 @@ impl Draft {
                 Next::End => return,
             }
         }
+    }
+
+    /// A call that is traced is entered by itself through a save point of its own, which stands behind its
+    /// code; who comes from the superblock has recorded it already.
+    fn call_entry(&mut self, around: &mut dyn Surroundings, insns: &[Decoded]) {
+        let Some(call) = self.call.filter(|_| around.traced()) else { return };
+        let Some(last) = insns.iter().find(|d| d.insn.ip() == call.pc) else { return };
+        let mut alone = vec![last.clone()];
+        let probes = Probes::new(around, &mut alone);
+        let entry = self.emit.offset();
+        if !probes.before(self, 0, call.pc) {
+            self.emit.cut(entry);
+            self.leave(ExitKind::Unsupported, call.pc);
+        }
+        self.site(call.pc, Spills::NONE);
+        let back = self.emit.jump();
+        let next = self.emit.offset();
+        self.emit.fix32(back, call.offset.wrapping_sub(next) as u32);
+        self.told.extend(probes.told(&alone));
+        self.call = Some(Call { entry, ..call });
     }
 
     fn one(&mut self, around: &mut dyn Surroundings, source: &Source, next: Option<u64>) -> Next {
@@ -249,13 +275,6 @@ impl Draft {
             _ => return Err(Unsupported),
         }
         Ok(Next::Go(insn.next_ip()))
-    }
-
-    fn begin_call(&mut self, pc: u64) {
-        let offset = self.emit.offset();
-        if offset != self.entry {
-            self.call = Some(Call { pc, offset });
-        }
     }
 
     /// Notes that the code from here on belongs to an instruction.

@@ -27,13 +27,10 @@ pub fn is_flexible(inst: &Inst) -> bool {
 /// cannot; then each instruction by itself still can be.
 pub fn plan_superblock(insts: &[Inst]) -> Option<Plan> {
     let entry = insts.first()?.pc();
-    // A call is entered by itself from other superblocks too (it has one landing pad only).
-    let calls = |i: &&Inst| matches!(i.flow(), Flow::Call(_) | Flow::CallIndirect);
-    let call = insts.last().filter(calls).map(Inst::pc);
     let tail = indirect_tail(insts);
     let region = Region {
         insns: insts.iter().map(lift).collect(),
-        entries: std::iter::once(entry).chain(call).chain(tail).collect(),
+        entries: std::iter::once(entry).chain(tail).collect(),
         takeable: TAKEABLE,
         frame: FRAME,
         known_outside: Set::only(FS).or(Set::only(GS)),
