@@ -196,3 +196,41 @@ fn a_cut_knows_the_level_it_begins_in() {
         ["level 4", "space 101", "insn", "level 5", "space 101", "insn", "level 6", "space 102"];
     assert_eq!(seen.0, wanted);
 }
+
+/// The pcs that a sink is shown.
+#[derive(Default)]
+struct Pcs(Vec<u64>);
+
+impl Sink for Pcs {
+    type Error = Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        self.0.extend(batch.records.iter().filter_map(|record| match record {
+            Record::Insn { pc, .. } => Some(pc.0),
+            _ => None,
+        }));
+        Ok(true)
+    }
+}
+
+#[test]
+fn ranges_in_parallel_are_the_ranges_one_by_one() {
+    let reader = write(&timed());
+    let replay = Replay::new(&reader).threads([ThreadId(0)]);
+    let ranges = [3..9, 0..2, 9..9, 20..26, 5..7];
+    let one_by_one: Vec<_> = ranges
+        .iter()
+        .map(|range| {
+            let mut pcs = Pcs::default();
+            replay.clone().insns(range.clone()).drive(&mut pcs).expect("replayed");
+            pcs.0
+        })
+        .collect();
+    assert_eq!(one_by_one.iter().map(Vec::len).collect::<Vec<_>>(), [6, 2, 0, 6, 2]);
+    for jobs in [1, 2, 7] {
+        let all = replay.map_ranges(jobs, &ranges, |_| Pcs::default(), |at, pcs| (at, pcs.0));
+        let all: Vec<_> = all.expect("replayed").into_iter().collect();
+        let wanted: Vec<_> = one_by_one.iter().cloned().enumerate().collect();
+        assert_eq!(all, wanted);
+    }
+}
