@@ -39,7 +39,9 @@ const PATIENCE: u8 = 4;
 /// How often running a predictor must be right to be trusted again.
 const STREAK: u8 = 3;
 
+/// Just one cache line: most time goes by waiting for these.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
 struct State {
     last: u64,
     delta: u64,
@@ -62,8 +64,6 @@ struct State {
     /// and for how many words running.
     rising: u8,
     streak: u8,
-    /// Packer only: by how much the wire was wrong last.
-    off: u64,
 }
 
 /// The predictors of one stream.
@@ -79,6 +79,8 @@ pub(crate) struct Predictors {
     /// The last word that differed from its slot's last.
     mover: u64,
     pub(crate) wires: Wires,
+    /// Packer only: by how much each slot's wire was wrong last.
+    offs: Vec<u64>,
 }
 
 struct Place {
@@ -97,6 +99,7 @@ impl Predictors {
             before2: 0,
             mover: 0,
             wires: Wires::new(),
+            offs: Vec::new(),
         }
     }
 
@@ -111,6 +114,7 @@ impl Predictors {
         }
         (self.before, self.before2, self.mover) = (0, 0, 0);
         self.wires.reset(bits);
+        self.offs.clear();
     }
 
     /// Makes room for slots that appeared since.
@@ -251,7 +255,10 @@ impl Predictors {
     fn best_reference(&mut self, slot: u32, state: &State, word: u64) -> u8 {
         if state.wired {
             let off = word.wrapping_sub(self.wires.predict(slot));
-            if is_near(off) || off == std::mem::replace(&mut self.slots[slot as usize].off, off) {
+            if self.offs.len() <= slot as usize {
+                self.offs.resize(slot as usize + 1, 0);
+            }
+            if is_near(off) || off == std::mem::replace(&mut self.offs[slot as usize], off) {
                 return FROM_WIRE;
             }
         }
@@ -358,3 +365,5 @@ impl Misses<'_> {
         }
     }
 }
+
+const _: () = assert!(size_of::<State>() == 64);
