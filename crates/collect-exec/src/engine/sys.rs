@@ -40,6 +40,12 @@ pub fn own_numbers() -> (u32, u32) {
     unsafe { (call(libc::SYS_getpid, [0; 6]) as u32, call(libc::SYS_gettid, [0; 6]) as u32) }
 }
 
+/// Whether there is a process of this number.
+pub fn exists(pid: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    unsafe { call(libc::SYS_kill, [u64::from(pid), 0, 0, 0, 0, 0]) != -i64::from(libc::ESRCH) }
+}
+
 /// Whether a result is an error.
 pub const fn failed(result: i64) -> bool {
     result < 0 && result >= -4095

@@ -26,6 +26,9 @@ const NONE: u32 = u32::MAX;
 /// With fewer free buffers than this, threads that may sleep give theirs back.
 const FEW: usize = 512;
 
+/// How many waits of a tenth of a second without a free buffer make one doubt that the collector lives.
+const SILENCE: u32 = 30;
+
 /// A buffer that is being filled.
 struct Open {
     index: u32,
@@ -76,13 +79,21 @@ fn end_of(index: u32) -> u64 {
 /// Takes a free buffer, waiting for one if need be.
 fn take(kind: BufferKind, process: u32, thread: u32) -> u32 {
     let header = tap::header();
+    let (mut before, mut silent) = (header.room.load(Ordering::Acquire), 0);
     loop {
         let seen = header.room.load(Ordering::Acquire);
+        silent = if seen == before { silent + 1 } else { 0 };
+        before = seen;
         if let Some(index) = header.take(kind, process, thread) {
             return index;
         }
         if header.closed.load(Ordering::Acquire) != 0 || !is_alive(header.collector) {
             sys::die("nobody takes the trace any more");
+        }
+        // One that was killed has not said so. (Where it cannot be seen, in another name space, it is
+        // dead if it does nothing either.)
+        if silent > SILENCE && !sys::exists(header.collector) {
+            sys::die("the collector is gone");
         }
         header.waits.fetch_add(1, Ordering::Relaxed);
         header.waiting.fetch_add(1, Ordering::SeqCst);
