@@ -31,6 +31,11 @@ const PACKAGES: &[Package] = &[
     Package { name: "gzip", shows: &["/usr/bin/gzip", "/bin/gzip"], used_for: "a real program" },
     Package { name: "sqlite3", shows: &["/usr/bin/sqlite3"], used_for: "a real program" },
     Package {
+        name: "busybox-static",
+        shows: &["/usr/bin/busybox", "/bin/busybox"],
+        used_for: "a real static program",
+    },
+    Package {
         name: "gcc-riscv64-linux-gnu",
         shows: &["/usr/bin/riscv64-linux-gnu-gcc"],
         used_for: "riscv64 guest programs",
@@ -41,6 +46,11 @@ const PACKAGES: &[Package] = &[
         used_for: "riscv64 guest programs",
     },
     Package { name: "qemu-user", shows: &["/usr/bin/qemu-riscv64"], used_for: "a judge for RV64" },
+    Package {
+        name: "gdb-multiarch",
+        shows: &["/usr/bin/gdb-multiarch"],
+        used_for: "a debugger for RV64 machines",
+    },
     Package { name: "lua5.4", shows: &["/usr/bin/lua5.4"], used_for: "a real program" },
 ];
 

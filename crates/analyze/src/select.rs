@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use ichnos_base::{About, Batch, Code, Event, GapReason, Record, Sink, ThreadId};
+use ichnos_base::{About, Batch, Code, Event, GapReason, Privilege, Record, Sink, ThreadId};
 
 use crate::hash::FastMap;
 
@@ -53,6 +53,9 @@ struct Place {
     /// Instructions left out since the last that was passed on.
     skipped: u64,
     done: bool,
+    /// What the processor's level and space became in what was left out.
+    level: Option<Privilege>,
+    space: Option<u64>,
 }
 
 impl<S: Sink> Select<S> {
@@ -86,6 +89,18 @@ impl<S: Sink> Select<S> {
         self.sink.event(thread, &gap)
     }
 
+    /// Tells what changed in what was left out and still holds.
+    fn state(&mut self, thread: ThreadId) -> Result<bool, S::Error> {
+        let place = self.threads.entry(thread).or_default();
+        let (level, space) = (place.level.take(), place.space.take());
+        if let Some(level) = level
+            && !self.sink.event(thread, &Event::Privilege { level })?
+        {
+            return Ok(false);
+        }
+        space.map_or(Ok(true), |id| self.sink.event(thread, &Event::AddressSpace { id }))
+    }
+
     /// Passes on the part of a batch that lies in `range`.
     fn cut(&mut self, batch: &Batch<'_>, range: &Range<u64>) -> Result<bool, S::Error> {
         // Records before the first instruction belong to one that counts as before.
@@ -113,7 +128,7 @@ impl<S: Sink> Select<S> {
         let skipped = place.skipped + before;
         let passed = batch.records[bounds.clone()].iter().filter(is_insn).count() as u64;
         place.skipped = insns - before - passed;
-        if skipped > 0 && !self.gap(batch.thread, skipped)? {
+        if skipped > 0 && !self.gap(batch.thread, skipped)? || !self.state(batch.thread)? {
             return Ok(false);
         }
         let values = batch.values.map(|values| values_of(batch.records, &bounds, values));
@@ -177,6 +192,17 @@ impl<S: Sink> Sink for Select<S> {
         let range = &self.selection.insns;
         let inside = range.as_ref().is_none_or(|r| place.insns >= r.start && place.insns <= r.end);
         let ends = matches!(event, Event::ThreadEnd(_));
+        match event {
+            Event::Privilege { level } => {
+                let level = (!inside).then_some(*level);
+                self.threads.entry(thread).or_default().level = level;
+            }
+            Event::AddressSpace { id } => {
+                let space = (!inside).then_some(*id);
+                self.threads.entry(thread).or_default().space = space;
+            }
+            _ => {}
+        }
         if !inside && !lasts(event) {
             return Ok(true);
         }

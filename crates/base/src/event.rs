@@ -87,6 +87,20 @@ pub enum Event<'a> {
         /// Where execution goes on.
         pc: GuestVa,
     },
+    /// The processor took a trap or an interrupt: the next instruction is the
+    /// handler's first. Only whole machines have such; what their handlers return
+    /// by is an instruction like any other.
+    Trap(TrapInfo),
+    /// The processor runs at this level from here on.
+    Privilege {
+        /// The level.
+        level: Privilege,
+    },
+    /// The processor's addresses are those of this space from here on.
+    AddressSpace {
+        /// What tells spaces apart: on RV64 the `satp` register.
+        id: u64,
+    },
     /// The thread now runs on another processor.
     Migrate {
         /// The processor's number.
@@ -300,6 +314,45 @@ pub struct SignalInfo {
     pub interrupted: GuestVa,
     /// The handler's first instruction.
     pub handler: GuestVa,
+}
+
+/// A trap's or interrupt's delivery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TrapInfo {
+    /// Why, as the instruction set numbers it. On RV64 as in `mcause`: the top bit
+    /// is set for interrupts.
+    pub cause: u64,
+    /// What goes with it: an address, an instruction, or 0.
+    pub value: u64,
+    /// The instruction that would have been next, or that trapped.
+    pub interrupted: GuestVa,
+    /// The handler's first instruction.
+    pub handler: GuestVa,
+}
+
+/// A level of privilege. Unknown values survive.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[repr(transparent)]
+pub struct Privilege(pub u8);
+
+impl Privilege {
+    /// Programs.
+    pub const USER: Self = Self(0);
+    /// The operating system.
+    pub const SUPERVISOR: Self = Self(1);
+    /// Firmware.
+    pub const MACHINE: Self = Self(3);
+
+    /// The name in text and JSON output, if it has one.
+    #[must_use]
+    pub const fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::USER => "user",
+            Self::SUPERVISOR => "supervisor",
+            Self::MACHINE => "machine",
+            _ => return None,
+        })
+    }
 }
 
 /// Which copy of the code runs.

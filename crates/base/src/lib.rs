@@ -59,7 +59,7 @@ pub use addr::{CacheAddr, FileOff, GuestPa, GuestVa, HostAddr, LineAddr, PageNum
 pub use batch::{Batch, Code};
 pub use event::{
     BarrierPhase, CondOp, EndStatus, Event, GapReason, LockKind, LockOp, Map, MapKind, Mode,
-    Protection, SignalInfo, ThreadStart,
+    Privilege, Protection, SignalInfo, ThreadStart, TrapInfo,
 };
 pub use id::{BlockId, HartId, InsnId, ProcessId, ThreadId};
 pub use record::{AccessFlags, InsnKind, Record};

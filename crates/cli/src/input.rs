@@ -65,6 +65,14 @@ impl Input {
             .with_context(|| path.display().to_string())
     }
 
+    /// The `.ichnos` file, if it is one.
+    pub fn reader(&self) -> Option<&Reader> {
+        match &self.kind {
+            Kind::Trace(reader) => Some(reader),
+            Kind::Foreign(_) => None,
+        }
+    }
+
     /// How many instructions there are, if that is known beforehand.
     pub fn insns(&self) -> Option<u64> {
         match &self.kind {

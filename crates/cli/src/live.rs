@@ -24,6 +24,10 @@ pub struct LiveArgs {
     /// Leave address-space randomisation on; without this, equal runs have equal addresses.
     #[arg(long)]
     aslr: bool,
+    /// Hide the vdso from the program: what it would answer (the time, above all) is then asked
+    /// of the kernel, by system calls that the trace shows (single stepping only).
+    #[arg(long)]
+    no_vdso: bool,
     /// Stop after this many instructions of all threads together; the program is then killed
     /// (single stepping only).
     #[arg(long, value_name = "COUNT", value_parser = count::count)]
@@ -31,16 +35,22 @@ pub struct LiveArgs {
     /// Where a riscv64 program's interpreter and libraries are looked up first.
     #[arg(long, value_name = "FOLDER")]
     sysroot: Option<PathBuf>,
+    /// A riscv64 program that runs beside the first, in turns with it; its words are separated by
+    /// blanks. May be repeated.
+    #[arg(long, value_name = "PROG ARGS")]
+    beside: Vec<String>,
+    /// Let a riscv64 program wait for gdb at this loopback port, or at a socket of this path.
+    #[arg(long, value_name = "PORT|PATH", value_parser = gdb_at)]
+    gdb: Option<rv64::GdbAt>,
 }
 
 /// Which collector runs an x86-64 program. A riscv64 one always runs in the
 /// simulator.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Collector {
     /// Single stepping: slow, and right to the last reference.
-    #[default]
     Step,
-    /// A code cache inside the program: fast, and young.
+    /// A code cache inside the program: fast.
     Exec,
 }
 
@@ -71,6 +81,11 @@ pub struct Live {
 }
 
 impl LiveArgs {
+    /// Whether only single stepping can do what is asked for.
+    pub const fn needs_stepping(&self) -> bool {
+        self.limit.is_some() || self.no_vdso
+    }
+
     /// Runs `command` and tells everything to `sink`.
     pub fn run<S>(
         &self,
@@ -86,6 +101,9 @@ impl LiveArgs {
         let path = Path::new(program);
         if path.is_file() && rv64::user::is_riscv_program(path) {
             return self.simulate(command, values, sink);
+        }
+        if self.gdb.is_some() || !self.beside.is_empty() {
+            bail!("--gdb and --beside are for riscv64 programs, which {} is not", path.display());
         }
         match collector {
             Collector::Step => self.step(program, args, values, sink),
@@ -105,6 +123,7 @@ impl LiveArgs {
     {
         let mut config = step::Config::new(program).args(args);
         config.aslr = if self.aslr { step::Aslr::System } else { step::Aslr::Off };
+        config.vdso = if self.no_vdso { step::Vdso::Hidden } else { step::Vdso::Shown };
         config.values = match values {
             Values::Omit => step::Values::Omit,
             Values::Collect => step::Values::Collect,
@@ -133,8 +152,8 @@ impl LiveArgs {
     where
         S: Sink<Error = anyhow::Error>,
     {
-        if self.limit.is_some() || values == Values::Collect {
-            bail!("--limit and --values need single stepping: `ichnos step`");
+        if self.needs_stepping() || values == Values::Collect {
+            bail!("--limit, --no-vdso and --values need single stepping: `ichnos step`");
         }
         let mut launch = exec::Launch::new(program);
         launch.record(exec::Record::All);
@@ -143,13 +162,22 @@ impl LiveArgs {
         let name = || program.to_string_lossy().into_owned();
         let tracee = launch.spawn().with_context(name)?;
         begin(program, args, sink)?;
-        let outcome = tracee.collect(sink).map_err(|error| match error {
+        let stop = interrupt::flag()?;
+        let mut left_behind = |count: usize| {
+            eprintln!(
+                "ichnos: {} has ended, but {count} of the processes that it started still run; \
+                 interrupt to end them and the trace",
+                name()
+            );
+        };
+        let watch = exec::Watch { stop: &stop, left_behind: &mut left_behind };
+        let outcome = tracee.collect_watched(sink, watch).map_err(|error| match error {
             exec::CollectError::Sink(e) => e,
             exec::CollectError::Host(e) => anyhow::Error::from(e).context(name()),
             _ => anyhow::anyhow!("{}: the trace cannot be collected", name()),
         })?;
         let ending = Ending::Program(host_status(outcome.status));
-        Ok(Live { ending, cut_short: None })
+        Ok(Live { ending, cut_short: outcome.stopped.then_some("interrupted") })
     }
 
     /// Runs `command` from the code cache; nobody sees what it does.
@@ -185,8 +213,37 @@ impl LiveArgs {
             Values::Omit => rv64::Values::Omitted,
             Values::Collect => rv64::Values::Recorded,
         };
+        for line in &self.beside {
+            let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            let file = args.first().context("--beside names no program")?.into();
+            config.beside.push(rv64::user::Program { file, args });
+        }
+        config.gdb.clone_from(&self.gdb);
+        if let Some(at) = &self.gdb {
+            eprintln!("ichnos: waiting for gdb: {}", how_to_attach(at));
+        }
         let outcome = rv64::user::run(&config, sink).map_err(either)?;
         Ok(Live { ending: Ending::Program(shell_status(outcome.status)), cut_short: None })
+    }
+}
+
+/// A port or a path where gdb finds the machine.
+pub fn gdb_at(text: &str) -> Result<rv64::GdbAt, String> {
+    if text.is_empty() {
+        return Err("name a port or a path".into());
+    }
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        return text.parse().map(rv64::GdbAt::Port).map_err(|_| "a port is 0 to 65535".into());
+    }
+    Ok(rv64::GdbAt::Path(text.into()))
+}
+
+/// What to type in gdb.
+pub fn how_to_attach(at: &rv64::GdbAt) -> String {
+    match at {
+        rv64::GdbAt::Port(port) => format!("target remote :{port}"),
+        rv64::GdbAt::Path(path) => format!("target remote {}", path.display()),
+        _ => "target remote".into(),
     }
 }
 

@@ -2,13 +2,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::convert::Infallible;
+use std::num::NonZeroUsize;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use ichnos_base::{Batch, Event, Sink, ThreadId};
-use ichnos_model::{BranchModel, Hierarchy, HierarchyReport, PerThread, TlbModel};
+use ichnos_model::{BranchModel, Hierarchy, HierarchyReport, Parallel, PerThread, TlbModel};
+use ichnos_plugin::{Finding, UserModel, Value};
 use ichnos_report::{
-    Rows, branch_table, breakdown_table, cache_json, cache_table, number, time_table, tlb_table,
-    walk_json, walk_text,
+    Cell, Rows, Table, branch_table, breakdown_table, cache_json, cache_table, number, time_table,
+    tlb_table, walk_json, walk_text,
 };
 
 use crate::answer::Answer;
@@ -31,8 +33,16 @@ pub struct Simulation {
     caches: Watched,
     tlbs: Option<TlbModel>,
     branch: Option<BranchModel>,
+    users: Vec<UserModel>,
     levels: Vec<String>,
     marks: Vec<HierarchyReport>,
+}
+
+/// One model on its way through a thread of its own.
+pub enum Model {
+    Caches(Box<Hierarchy>),
+    Tlbs(Box<TlbModel>),
+    Branch(Box<BranchModel>),
 }
 
 /// The caches, and who watches them: decided once, not per access.
@@ -40,6 +50,8 @@ enum Watched {
     Plain(Box<Hierarchy>),
     ByThread(Box<Hierarchy<PerThread>>),
     ByRegion(Box<Hierarchy<ByRegion>>),
+    /// Nobody: the models are apart, in threads of their own.
+    Apart,
 }
 
 impl Simulation {
@@ -59,9 +71,49 @@ impl Simulation {
             caches,
             tlbs: models.tlbs.as_ref().map(TlbModel::new).transpose()?,
             branch: models.branch.as_ref().map(BranchModel::new).transpose()?,
+            users: Vec::new(),
             levels: config.levels.iter().map(|level| level.name.clone()).collect(),
             marks: Vec::new(),
         })
+    }
+
+    /// Adds models of the user, `PATH` or `PATH:ARGS` each.
+    pub fn add_users(&mut self, libraries: &[String]) -> Result<()> {
+        for text in libraries {
+            self.users.push(UserModel::load(text).context("--model")?);
+        }
+        Ok(())
+    }
+
+    /// Takes the models apart, to run beside each other and beside their source, if
+    /// there is nothing that must be done in step with the source.
+    pub fn split(&mut self, jobs: NonZeroUsize) -> Option<Parallel<Model>> {
+        if jobs.get() == 1 || !self.users.is_empty() {
+            return None;
+        }
+        let empty = Watched::Apart;
+        let caches = match std::mem::replace(&mut self.caches, empty) {
+            Watched::Plain(caches) => caches,
+            watched => {
+                self.caches = watched;
+                return None;
+            }
+        };
+        let mut models = vec![Model::Caches(caches)];
+        models.extend(self.tlbs.take().map(|model| Model::Tlbs(Box::new(model))));
+        models.extend(self.branch.take().map(|model| Model::Branch(Box::new(model))));
+        Some(Parallel::new(models, jobs))
+    }
+
+    /// Puts the models together again.
+    pub fn join(&mut self, models: Parallel<Model>) {
+        for model in models.into_models() {
+            match model {
+                Model::Caches(model) => self.caches = Watched::Plain(model),
+                Model::Tlbs(model) => self.tlbs = Some(*model),
+                Model::Branch(model) => self.branch = Some(*model),
+            }
+        }
     }
 
     /// Forgets all counts and keeps the contents.
@@ -76,6 +128,10 @@ impl Simulation {
                 model.reset_counts();
                 model.observer_mut().reset();
             }
+            Watched::Apart => {}
+        }
+        for model in &mut self.users {
+            model.reset_counts();
         }
         if let Some(model) = &mut self.tlbs {
             model.reset_counts();
@@ -120,7 +176,7 @@ impl Simulation {
     }
 
     /// What was counted.
-    pub fn answer(&self, rows: Rows) -> Answer {
+    pub fn answer(&mut self, rows: Rows) -> Answer {
         let report = self.caches.report();
         let headline = format!("{} instructions", number::thousands(report.instructions));
         let mut answer = Answer::new(headline);
@@ -136,12 +192,26 @@ impl Simulation {
             answer.table("branches", "", branch_table(&model.report()));
         }
         self.break_down(&mut answer);
+        for (at, model) in self.users.iter_mut().enumerate() {
+            let key = if at == 0 { "model".to_owned() } else { format!("model{}", at + 1) };
+            let mut table = Table::new(&[("key", model.name()), ("value", "")]);
+            for Finding { key, value } in model.findings() {
+                let value = match value {
+                    Value::Count(count) => Cell::Count(count),
+                    Value::Number(number) => Cell::Number(number, 6),
+                    Value::Text(text) => Cell::Text(text),
+                };
+                table.row([Cell::Text(key), value]);
+            }
+            answer.fact(&format!("{key}_name"), model.name());
+            answer.table(&key, "", table);
+        }
         answer
     }
 
     fn break_down(&self, answer: &mut Answer) {
         match &self.caches {
-            Watched::Plain(_) => {}
+            Watched::Plain(_) | Watched::Apart => {}
             Watched::ByThread(model) => {
                 let parts = model.observer().counts().map(|(thread, c)| (thread.0.to_string(), c));
                 let table = breakdown_table("thread", &self.levels, parts);
@@ -164,6 +234,7 @@ impl Watched {
             Self::Plain(model) => model.report(),
             Self::ByThread(model) => model.report(),
             Self::ByRegion(model) => model.report(),
+            Self::Apart => HierarchyReport::default(),
         }
     }
 }
@@ -176,11 +247,15 @@ impl Sink for Simulation {
             Watched::Plain(model) => model.records(batch)?,
             Watched::ByThread(model) => model.records(batch)?,
             Watched::ByRegion(model) => model.records(batch)?,
+            Watched::Apart => true,
         };
         if let Some(model) = &mut self.tlbs {
             model.records(batch)?;
         }
         if let Some(model) = &mut self.branch {
+            model.records(batch)?;
+        }
+        for model in &mut self.users {
             model.records(batch)?;
         }
         Ok(true)
@@ -194,6 +269,7 @@ impl Sink for Simulation {
                 model.observer_mut().event(thread, event);
                 model.event(thread, event)?
             }
+            Watched::Apart => true,
         };
         if let Some(model) = &mut self.tlbs {
             model.event(thread, event)?;
@@ -201,6 +277,29 @@ impl Sink for Simulation {
         if let Some(model) = &mut self.branch {
             model.event(thread, event)?;
         }
+        for model in &mut self.users {
+            model.event(thread, event)?;
+        }
         Ok(true)
+    }
+}
+
+impl Sink for Model {
+    type Error = Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        match self {
+            Self::Caches(model) => model.records(batch),
+            Self::Tlbs(model) => model.records(batch),
+            Self::Branch(model) => model.records(batch),
+        }
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        match self {
+            Self::Caches(model) => model.event(thread, event),
+            Self::Tlbs(model) => model.event(thread, event),
+            Self::Branch(model) => model.event(thread, event),
+        }
     }
 }

@@ -11,6 +11,7 @@ use clap::Args;
 use ichnos_base::{Tee, ThreadId, Totals};
 use ichnos_convert::{Format, ReadOptions};
 use ichnos_replay::Order;
+use ichnos_trace::Reader;
 
 use crate::answer::Stage;
 use crate::erase::{AnySink, Both};
@@ -36,9 +37,9 @@ pub struct SubjectArgs {
     write: WriteArgs,
     #[command(flatten)]
     live: LiveArgs,
-    /// What runs the program.
-    #[arg(long, value_enum, default_value_t)]
-    collector: Collector,
+    /// What runs the program: a code cache, unless what is asked for needs single stepping.
+    #[arg(long, value_enum)]
+    collector: Option<Collector>,
     /// The program and its arguments, after `--`.
     #[arg(last = true, value_name = "PROG")]
     command: Vec<OsString>,
@@ -60,6 +61,11 @@ impl SubjectArgs {
         Ok(Subject { args: self, input: self.file.as_ref().map(open).transpose()? })
     }
 
+    fn collector(&self) -> Collector {
+        let needed = if self.live.needs_stepping() { Collector::Step } else { Collector::Exec };
+        self.collector.unwrap_or(needed)
+    }
+
     /// Who has standard output.
     pub const fn stage(&self) -> Stage {
         if self.file.is_some() { Stage::Free } else { Stage::Shared }
@@ -70,6 +76,12 @@ impl Subject<'_> {
     /// What each thread counts to, where that is known beforehand.
     pub fn promised(&self) -> Vec<(ThreadId, Totals)> {
         self.input.as_ref().map(Input::promised).unwrap_or_default()
+    }
+
+    /// The stored trace, if it is one of a single thread, which can be read in parts.
+    pub fn one_thread(&self) -> Option<&Reader> {
+        let reader = self.input.as_ref()?.reader()?;
+        (reader.threads().len() == 1).then_some(reader)
     }
 
     /// Tells all of it to a sink; `doing` says what for.
@@ -84,14 +96,16 @@ impl Subject<'_> {
         let live = match &args.output {
             None => {
                 let mut sink = Progress::new(sink, None, doing);
-                let live = args.live.run(args.collector, &args.command, Values::Omit, &mut sink)?;
+                let live =
+                    args.live.run(args.collector(), &args.command, Values::Omit, &mut sink)?;
                 sink.into_inner();
                 live
             }
             Some(path) => {
                 let file = TraceFile::new(path.clone(), args.write.options());
                 let mut sink = Progress::new(Both(Tee::new(file, sink)), None, doing);
-                let live = args.live.run(args.collector, &args.command, Values::Omit, &mut sink)?;
+                let live =
+                    args.live.run(args.collector(), &args.command, Values::Omit, &mut sink)?;
                 sink.into_inner();
                 live
             }

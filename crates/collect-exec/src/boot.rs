@@ -28,6 +28,8 @@ pub struct Boot {
     pub reserved: [[u64; 2]; RESERVED],
     /// The trace's number of the process and of its first thread.
     pub ids: [u32; 2],
+    /// Not zero if the process had another program before, which was recorded.
+    pub follows: u64,
     /// Not zero if what runs is to be recorded.
     pub traced: u64,
     /// Diagnostics: bit 0 says to tell statistics at exit.

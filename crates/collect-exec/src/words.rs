@@ -2,8 +2,8 @@
 //!
 //! A stream is a sequence of items, each beginning with a four-byte tag. A tag below
 //! [`FIRST_EVENT`] is a block's identifier, followed by what its save points stored (four or eight bytes each,
-//! in order), or, for a flexible block, by runs. Any other tag is an event with one
-//! eight-byte argument. Tag zero ends the buffer: it was not filled further.
+//! in order), or, for a flexible block, by runs. Any other tag is an event: a plain one with
+//! one eight-byte argument, or a wide one with a length. Tag zero ends the buffer: it was not filled further.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// The first tag that is no identifier.
@@ -16,8 +16,123 @@ pub const CUT: u32 = FIRST_EVENT | 2;
 pub const FS_BASE: u32 = FIRST_EVENT | 3;
 /// The thread has ended with this status.
 pub const END: u32 = FIRST_EVENT | 4;
-/// Bytes of an event.
+/// The thread has ended its process with this status.
+pub const END_ALL: u32 = FIRST_EVENT | 5;
+/// This signal does what it does by default, which may be to end the process.
+pub const DEFAULT: u32 = FIRST_EVENT | 6;
+/// The thread has made the one with this number.
+pub const CREATE: u32 = FIRST_EVENT | 7;
+/// A signal handler has returned to this address.
+pub const SIGNAL_RETURN: u32 = FIRST_EVENT | 8;
+/// It is this time, in nanoseconds.
+pub const TIME: u32 = FIRST_EVENT | 9;
+/// The base of gs is this from here on.
+pub const GS_BASE: u32 = FIRST_EVENT | 10;
+/// A child was waited for: the operating system's number and, shifted by 32, its wait status.
+pub const REAPED: u32 = FIRST_EVENT | 11;
+/// The thread has waited for the end of the one with this number.
+pub const JOIN: u32 = FIRST_EVENT | 13;
+/// From here on nothing is recorded: what follows is not known.
+pub const UNTRACED: u32 = FIRST_EVENT | 12;
+/// Bytes of a plain event.
 pub const EVENT_LEN: usize = 12;
+
+/// The first tag of an event that has a length, in four bytes, and then so many bytes.
+pub const FIRST_WIDE: u32 = FIRST_EVENT | 0x80;
+/// The thread begins: numbers of process and creator in the trace, then of process and thread in the
+/// operating system, in four bytes each.
+pub const START: u32 = FIRST_WIDE | 1;
+/// A system call: number and six arguments, in eight bytes each.
+pub const SYSCALL: u32 = FIRST_WIDE | 2;
+/// It has returned: number and result.
+pub const RETURN: u32 = FIRST_WIDE | 3;
+/// A handler is entered: signal and code in four bytes each, interrupted address and handler.
+pub const SIGNAL: u32 = FIRST_WIDE | 4;
+/// The process has a new program: its path.
+pub const EXEC: u32 = FIRST_WIDE | 5;
+/// A mapping is new: first address, end, offset, bits as in [`map_bits`], then its path.
+pub const MAP: u32 = FIRST_WIDE | 6;
+/// A mapping is gone: first address and end.
+pub const UNMAP: u32 = FIRST_WIDE | 7;
+/// An operation on a lock, condition variable or barrier, as in [`sync`], and its address.
+pub const SYNC: u32 = FIRST_WIDE | 8;
+/// Bytes before the contents of a wide event.
+pub const WIDE_HEAD: usize = 8;
+
+/// What is said about a mapping beside its place.
+pub mod map_bits {
+    /// It may be read.
+    pub const READ: u64 = 1;
+    /// It may be written.
+    pub const WRITE: u64 = 2;
+    /// It may be executed.
+    pub const EXEC: u64 = 4;
+    /// There is a file behind it.
+    pub const FILE: u64 = 8;
+}
+
+/// Synchronisation in numbers.
+pub mod sync {
+    use ichnos_base::{BarrierPhase, CondOp, Event, GuestVa, LockKind, LockOp};
+
+    const LOCK_OPS: [LockOp; 5] =
+        [LockOp::Create, LockOp::Request, LockOp::Acquire, LockOp::Release, LockOp::Destroy];
+    const LOCK_KINDS: [LockKind; 6] = [
+        LockKind::Mutex,
+        LockKind::Spin,
+        LockKind::Read,
+        LockKind::Write,
+        LockKind::Semaphore,
+        LockKind::Futex,
+    ];
+    const COND_OPS: [CondOp; 6] = [
+        CondOp::Create,
+        CondOp::Wait,
+        CondOp::Wake,
+        CondOp::Signal,
+        CondOp::Broadcast,
+        CondOp::Destroy,
+    ];
+    const PHASES: [BarrierPhase; 4] =
+        [BarrierPhase::Create, BarrierPhase::Enter, BarrierPhase::Leave, BarrierPhase::Destroy];
+    const COND: u64 = 0x100;
+    const BARRIER: u64 = 0x200;
+
+    fn place<T: PartialEq>(all: &[T], one: &T) -> u64 {
+        all.iter().position(|x| x == one).map_or(0xff, |i| i as u64)
+    }
+
+    /// An operation on a lock.
+    pub fn lock(op: LockOp, kind: LockKind) -> u64 {
+        place(&LOCK_OPS, &op) << 4 | place(&LOCK_KINDS, &kind)
+    }
+
+    /// An operation on a condition variable.
+    pub fn cond(op: CondOp) -> u64 {
+        COND | place(&COND_OPS, &op)
+    }
+
+    /// A way through a barrier.
+    pub fn barrier(phase: BarrierPhase) -> u64 {
+        BARRIER | place(&PHASES, &phase)
+    }
+
+    /// The event of a number.
+    pub fn event(number: u64, addr: GuestVa) -> Option<Event<'static>> {
+        let low = (number & 0xff) as usize;
+        Some(match number & !0xff {
+            0 => {
+                Event::Lock { op: *LOCK_OPS.get(low >> 4)?, kind: *LOCK_KINDS.get(low & 15)?, addr }
+            }
+            COND => Event::Cond { op: *COND_OPS.get(low)?, addr },
+            BARRIER => Event::Barrier { phase: *PHASES.get(low)?, addr },
+            _ => return None,
+        })
+    }
+}
+
+/// No thread, where one is named.
+pub const NOBODY: u32 = u32::MAX;
 
 /// The longest item of a stream: what a buffer must have room for.
 pub const MOST_ITEM: usize = 4096 - 64;

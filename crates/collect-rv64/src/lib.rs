@@ -10,10 +10,12 @@
 
 mod code;
 mod cpu;
+mod debug;
 mod engine;
 mod error;
 mod exec;
 mod float;
+mod gdb;
 mod jit;
 mod memory;
 mod observe;
@@ -27,5 +29,6 @@ pub mod user;
 
 pub use engine::Speed;
 pub use error::{Error, RunError};
+pub use gdb::GdbAt;
 pub use recorder::Values;
 pub use trap::{Access, Cause, Trap};

@@ -6,10 +6,8 @@
 //! clock is made of instructions. Only an interactive console brings in the
 //! outside.
 //!
-//! In a trace each hart is a thread. Traps and interrupts are told as signals
-//! (number = cause, code = 1 for interrupts), and after each change of mode or
-//! address space a marker says which is current: its text is the mode, its id
-//! the `satp` register.
+//! In a trace each hart is a thread. Traps and interrupts, changes of privilege
+//! and of address space are events of their own.
 //!
 //! # Example
 //!
@@ -29,6 +27,7 @@ mod clint;
 mod console;
 mod cpio;
 mod csr;
+mod debug;
 mod disk;
 mod fdt;
 mod hart;
@@ -41,6 +40,8 @@ mod plic;
 mod pmp;
 mod privilege;
 mod sbi;
+mod tell;
+mod terminal;
 mod tree;
 mod uart;
 
@@ -50,17 +51,19 @@ use ichnos_base::{About, DriveError, Isa, Sink};
 
 use crate::engine::Speed;
 use crate::error::{Error, RunError};
+use crate::gdb::GdbAt;
 use crate::ram::PAGE_SIZE;
 use crate::recorder::Values;
 use crate::tracer::{Traced, Untraced};
 use bus::Bus;
-pub use console::{Console, Script, Terminal};
+pub use console::{Console, Script};
 pub use cpio::Cpio;
 use disk::{Disk, Writing};
 pub use inspect::Inspected;
 use loader::Start;
 use machine::Machine;
 pub use privilege::Privilege;
+pub use terminal::Terminal;
 
 /// The smallest and the largest memory.
 const MEMORY: std::ops::RangeInclusive<u64> = 16 << 20..=64 << 30;
@@ -143,6 +146,8 @@ pub struct Config {
     pub speed: Speed,
     /// Whether loaded and stored bytes are recorded.
     pub values: Values,
+    /// Where to wait for a gdb client before anything runs.
+    pub gdb: Option<GdbAt>,
 }
 
 impl Config {
@@ -158,6 +163,7 @@ impl Config {
             limit: None,
             values: Values::Omitted,
             speed: Speed::Generated,
+            gdb: None,
         }
     }
 }
@@ -180,6 +186,10 @@ pub enum Ending {
     NothingToDo,
     /// The sink had seen enough.
     SinkHasEnough,
+    /// The debugger ended it.
+    Killed,
+    /// The one at the console ended it.
+    Left,
 }
 
 /// How a run ended.

@@ -4,7 +4,8 @@
 //! Everything the guest can see is a function of its inputs: addresses are
 //! fixed, threads take turns by instruction count, the clock is the count of
 //! instructions executed, and random numbers come from a fixed seed. Files are
-//! the host's.
+//! the host's, and so are sockets: pipes and sockets between guests repeat, but
+//! when bytes arrive over the network is the host's affair.
 //!
 //! # Example
 //!
@@ -20,6 +21,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod csr;
+mod debug;
 mod frames;
 mod kernel;
 mod loader;
@@ -28,20 +30,31 @@ mod process;
 mod signal;
 mod space;
 mod syscall;
+mod tell;
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ichnos_base::{About, DriveError, EndStatus, Isa, Sink};
 
 use crate::engine::Speed;
 use crate::error::{Error, RunError};
+use crate::gdb::GdbAt;
 use crate::recorder::Values;
 use crate::tracer::{Traced, Untraced};
 pub use loader::is_program as is_riscv_program;
 use machine::Machine;
+
+/// A program with its arguments.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Program {
+    /// Its file.
+    pub file: PathBuf,
+    /// Its arguments, beginning with its name.
+    pub args: Vec<OsString>,
+}
 
 /// What to run and how.
 #[derive(Debug)]
@@ -50,7 +63,10 @@ pub struct Config {
     pub program: PathBuf,
     /// Its arguments, beginning with its name.
     pub args: Vec<OsString>,
-    /// Its environment, as `NAME=value`.
+    /// Other programs that run beside it from the start, in turns with it. They
+    /// have the same environment and standard files.
+    pub beside: Vec<Program>,
+    /// The environment, as `NAME=value`.
     pub env: Vec<OsString>,
     /// Where absolute paths are looked up first: libraries, the interpreter.
     pub sysroot: Option<PathBuf>,
@@ -66,6 +82,8 @@ pub struct Config {
     pub start_time_ns: u64,
     /// Standard input, output and error; those of this process if absent.
     pub stdio: [Option<OwnedFd>; 3],
+    /// Where to wait for a gdb client before anything runs.
+    pub gdb: Option<GdbAt>,
 }
 
 impl Config {
@@ -82,6 +100,7 @@ impl Config {
         Self {
             program: program.into(),
             args: args.into_iter().map(Into::into).collect(),
+            beside: Vec::new(),
             env: std::env::vars_os().map(pair).collect(),
             sysroot: None,
             values: Values::Omitted,
@@ -90,23 +109,27 @@ impl Config {
             memory: 8 << 30,
             start_time_ns: 1_700_000_000_000_000_000,
             stdio: [None, None, None],
+            gdb: None,
         }
     }
 
-    fn command(&self) -> loader::Command {
+    /// All programs, each with what it is started with.
+    fn commands(&self) -> impl Iterator<Item = (&Path, loader::Command)> {
         let bytes = |texts: &[OsString]| texts.iter().map(|t| t.clone().into_vec()).collect();
-        loader::Command {
-            file: self.program.clone(),
-            args: bytes(&self.args),
-            env: bytes(&self.env),
-        }
+        let first = (self.program.as_path(), self.args.as_slice());
+        let others = self.beside.iter().map(|p| (p.file.as_path(), p.args.as_slice()));
+        std::iter::once(first).chain(others).map(move |(file, args)| {
+            let env = bytes(&self.env);
+            (file, loader::Command { file: file.to_owned(), args: bytes(args), env })
+        })
     }
 }
 
 /// How a run ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// How the first process ended; unknown if the sink had seen enough before.
+    /// How the first of the programs that did not end well ended, or that all
+    /// ended well; unknown if the sink had seen enough before.
     pub status: EndStatus,
     /// Instructions retired by all threads.
     pub retired: u64,

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 pub struct Config {
     /// The program: a path, or a name to be looked up in `PATH`.
     pub program: OsString,
+    /// What it is told that its name is (`argv[0]`); `None`: as `program` says.
+    pub name: Option<OsString>,
     /// Its arguments, without the program's own name.
     pub args: Vec<OsString>,
     /// Its environment; `None` hands on this process's own.
@@ -18,6 +20,8 @@ pub struct Config {
     pub folder: Option<PathBuf>,
     /// Whether addresses differ from run to run.
     pub aslr: Aslr,
+    /// Whether the program is told of the vdso.
+    pub vdso: Vdso,
     /// Whether the bytes loaded and stored are collected.
     pub values: Values,
     /// What becomes of the program when collection ends before it does.
@@ -34,10 +38,12 @@ impl Config {
     pub fn new(program: impl Into<OsString>) -> Self {
         Self {
             program: program.into(),
+            name: None,
             args: Vec::new(),
             env: None,
             folder: None,
             aslr: Aslr::Off,
+            vdso: Vdso::Shown,
             values: Values::Omit,
             on_stop: OnStop::Kill,
             limit: None,
@@ -61,6 +67,17 @@ pub enum Aslr {
     Off,
     /// As the system has it.
     System,
+}
+
+/// Whether programs are told of the vdso, the kernel's own little library.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Vdso {
+    /// As the kernel does.
+    #[default]
+    Shown,
+    /// Not told: what the vdso would answer (the time, the processor's number) is then
+    /// asked of the kernel, by system calls that the trace shows.
+    Hidden,
 }
 
 /// Whether the bytes of loads and stores are collected.

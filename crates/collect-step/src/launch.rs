@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::stop::Stop;
 use crate::sys::{self, Patience, Resume, Tid};
-use crate::{Aslr, Config, Error};
+use crate::{Aslr, Config, Error, Vdso, auxv};
 
 /// Starts the program and answers its process number. It is stopped inside its
 /// exec, before its first instruction.
@@ -25,7 +25,11 @@ pub(crate) fn launch(config: &Config) -> Result<Tid, Error> {
     let result = sys::seize(child.pid)
         .map_err(|source| Error::Os { what: "seizing the new process", tid, source })
         .and_then(|()| child.release().map_err(failed))
-        .and_then(|()| await_exec(&mut child, &path));
+        .and_then(|()| await_exec(&mut child, &path))
+        .and_then(|()| match config.vdso {
+            Vdso::Shown => Ok(()),
+            Vdso::Hidden => auxv::hide_vdso(child.pid).map_err(|source| hidden(child.pid, source)),
+        });
     if result.is_err() {
         // Whatever became of it, it must not stay.
         let _ = sys::kill(child.pid, libc::SIGKILL);
@@ -34,6 +38,11 @@ pub(crate) fn launch(config: &Config) -> Result<Tid, Error> {
         }
     }
     result.map(|()| child.pid)
+}
+
+/// The vdso cannot be hidden.
+pub(crate) const fn hidden(tid: Tid, source: io::Error) -> Error {
+    Error::Os { what: "hiding the vdso", tid: tid.0, source }
 }
 
 /// Waits until the child has executed its program.
@@ -126,7 +135,7 @@ fn machine(head: &[u8; 20]) -> Machine {
 }
 
 fn prepare(config: &Config, path: &Path) -> Result<sys::Launch, Error> {
-    let program = text(&config.program, "the program's name")?;
+    let program = text(config.name.as_ref().unwrap_or(&config.program), "the program's name")?;
     let rest = config.args.iter().map(|arg| text(arg, "an argument"));
     let args = std::iter::once(Ok(program)).chain(rest).collect::<Result<_, _>>()?;
     let inherited = || env::vars_os().collect();

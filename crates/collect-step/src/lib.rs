@@ -35,6 +35,7 @@
 //! ```
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod auxv;
 mod code;
 mod collector;
 mod config;
@@ -54,5 +55,5 @@ mod sys;
 mod tracee;
 
 pub use collector::{Collector, Ending, Outcome, run};
-pub use config::{Aslr, Config, OnStop, Values};
+pub use config::{Aslr, Config, OnStop, Values, Vdso};
 pub use error::Error;

@@ -141,11 +141,15 @@ impl Sink for BbvSink {
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool> {
         self.processes.note(thread, event);
-        // A signal handler begins a block of its own, and so does what a gap or
+        // A handler of signals or traps begins a block of its own, and so does what a gap or
         // an exec leaves behind.
         let breaks = matches!(
             event,
-            Event::Signal(_) | Event::SignalReturn { .. } | Event::Gap { .. } | Event::Exec { .. }
+            Event::Signal(_)
+                | Event::SignalReturn { .. }
+                | Event::Trap(_)
+                | Event::Gap { .. }
+                | Event::Exec { .. }
         );
         if let Some(t) = self.threads.get_mut(&thread.0).filter(|_| breaks) {
             t.ends = true;

@@ -9,7 +9,9 @@
 
 use std::path::{Path, PathBuf};
 
-use ichnos_base::{About, Batch, Code, Event, Isa, Record, Sink, ThreadId, ThreadStart};
+use ichnos_base::{
+    About, Batch, Code, Event, Isa, Record, SignalInfo, Sink, ThreadId, ThreadStart,
+};
 
 use crate::code_map::{AddrMap, CodeMap, Processes};
 use crate::dr_thread::{Opening, ThreadFile};
@@ -211,6 +213,13 @@ fn kept(event: &Event<'_>) -> Option<Event<'static>> {
         Event::SyscallReturn { number, result } => Event::SyscallReturn { number, result },
         Event::Signal(signal) => Event::Signal(signal),
         Event::SignalReturn { pc } => Event::SignalReturn { pc },
+        // To drmemtrace, whatever the kernel does to a thread is one kind of event.
+        Event::Trap(trap) => Event::Signal(SignalInfo {
+            number: (trap.cause & 63) as i32,
+            code: 0,
+            interrupted: trap.interrupted,
+            handler: trap.handler,
+        }),
         Event::Gap { reason, insns, skipped } => Event::Gap { reason, insns, skipped },
         _ => return None,
     })

@@ -23,6 +23,7 @@ mod node;
 mod observe;
 mod per_pc;
 mod set_array;
+mod settled;
 mod short;
 mod skew_array;
 mod stats;

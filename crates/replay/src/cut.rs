@@ -4,7 +4,8 @@
 //! What is left out of a kept thread is told as a gap with the number of missing
 //! instructions. Events that say what the thread is and where its memory lies
 //! (start, end, creation, join, exec, map, unmap) are kept wherever they stand, so that the
-//! part can be understood without the whole. The time of an
+//! part can be understood without the whole; the processor's level and address
+//! space are told anew behind a gap in which they changed. The time of an
 //! instruction is the thread's last timestamp before it, 0 before the first.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -12,7 +13,9 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::Range;
 
-use ichnos_base::{About, Batch, Code, DriveError, Event, GapReason, Sink, Source, ThreadId};
+use ichnos_base::{
+    About, Batch, Code, DriveError, Event, GapReason, Privilege, Sink, Source, ThreadId,
+};
 use ichnos_trace::{Error, Reader, Writer};
 
 use crate::player::trimmed;
@@ -62,6 +65,9 @@ struct Progress {
     /// The last timestamp, and the last that was kept.
     time: u64,
     time_kept: u64,
+    /// What the processor's level and space have become since.
+    level: Option<Privilege>,
+    space: Option<u64>,
 }
 
 impl<W: Write> Filter<'_, W> {
@@ -76,8 +82,15 @@ impl<W: Write> Filter<'_, W> {
         Ok(())
     }
 
-    fn tell_time(&mut self, thread: ThreadId) -> Result<(), Error> {
+    /// Tells what changed in what was left out and still holds.
+    fn tell_state(&mut self, thread: ThreadId) -> Result<(), Error> {
         let Some(at) = self.threads.get_mut(&thread) else { return Ok(()) };
+        if let Some(level) = at.level.take() {
+            self.writer.event(thread, &Event::Privilege { level })?;
+        }
+        if let Some(id) = at.space.take() {
+            self.writer.event(thread, &Event::AddressSpace { id })?;
+        }
         if at.time != at.time_kept {
             at.time_kept = at.time;
             self.writer.event(thread, &Event::Timestamp { ns: at.time })?;
@@ -115,7 +128,7 @@ impl<W: Write> Sink for Filter<'_, W> {
         let before = kept.insns_before - batch.insns_before;
         at.dropped += before;
         self.tell_gap(batch.thread)?;
-        self.tell_time(batch.thread)?;
+        self.tell_state(batch.thread)?;
         if let Some(at) = self.threads.get_mut(&batch.thread) {
             at.dropped = insns - before - first;
         }
@@ -138,7 +151,15 @@ impl<W: Write> Sink for Filter<'_, W> {
                 | Event::Map(_)
                 | Event::Unmap { .. }
         );
-        if !context && !self.inside(&at) {
+        let kept = context || self.inside(&at);
+        if let Some(at) = self.threads.get_mut(&thread) {
+            match event {
+                Event::Privilege { level } => at.level = Some(*level).filter(|_| !kept),
+                Event::AddressSpace { id } => at.space = Some(*id).filter(|_| !kept),
+                _ => {}
+            }
+        }
+        if !kept {
             return Ok(true);
         }
         self.tell_gap(thread)?;

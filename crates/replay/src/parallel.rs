@@ -1,8 +1,10 @@
-//! Parallel replay: every chunk into a sink of its own, on several processors,
+//! Parallel replay: every chunk, or every range asked for, into a sink of its own, on several processors,
 //! with the results in order. For consumers whose answers can be joined.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{DriveError, Sink, ThreadId, Totals};
+use std::ops::Range;
+
+use ichnos_base::{DriveError, Sink, Source, ThreadId, Totals};
 use ichnos_trace::Error;
 use rayon::prelude::*;
 
@@ -56,6 +58,38 @@ impl Replay<'_> {
             Ok(pool) => pool.install(|| pieces.par_iter().map(work).collect()),
             // No threads to be had: the answer is the same without.
             Err(_) => pieces.iter().map(work).collect(),
+        };
+        results.into_iter().collect()
+    }
+
+    /// Replays ranges of instructions of the chosen threads, each into a sink of its
+    /// own, on `jobs` processors; the results come in the order of the ranges. Chunks
+    /// outside all ranges are not read. Each sink is told a whole trace, from `begin` to
+    /// `finish`, as by [`Replay::insns`].
+    ///
+    /// The first error in order is the answer if there is any.
+    pub fn map_ranges<S, T>(
+        &self,
+        jobs: usize,
+        ranges: &[Range<u64>],
+        make: impl Fn(usize) -> S + Sync,
+        done: impl Fn(usize, S) -> T + Sync,
+    ) -> Result<Vec<T>, DriveError<Error, S::Error>>
+    where
+        S: Sink,
+        S::Error: Send,
+        T: Send,
+    {
+        let work = |(at, range): (usize, &Range<u64>)| {
+            let mut sink = make(at);
+            self.clone().insns(range.clone()).drive(&mut sink)?;
+            Ok(done(at, sink))
+        };
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs.max(1)).build();
+        let results: Vec<_> = match &pool {
+            Ok(pool) => pool.install(|| ranges.par_iter().enumerate().map(work).collect()),
+            // No threads to be had: the answer is the same without.
+            Err(_) => ranges.iter().enumerate().map(work).collect(),
         };
         results.into_iter().collect()
     }

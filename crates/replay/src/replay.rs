@@ -22,7 +22,7 @@ pub enum Order {
 }
 
 /// Replays a trace into a sink.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Replay<'r> {
     pub(crate) reader: &'r Reader,
     threads: Option<Vec<ThreadId>>,

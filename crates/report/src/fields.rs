@@ -38,6 +38,9 @@ pub(crate) const fn event_name(event: &Event<'_>) -> &'static str {
         Event::ModeSwitch { .. } => "mode-switch",
         Event::Gap { .. } => "gap",
         Event::Timestamp { .. } => "timestamp",
+        Event::Trap(_) => "trap",
+        Event::Privilege { .. } => "privilege",
+        Event::AddressSpace { .. } => "address-space",
         _ => "unknown",
     }
 }
@@ -91,6 +94,17 @@ pub(crate) fn event_fields(event: &Event<'_>, f: &mut impl Fields) {
             skipped.iter().for_each(|&n| f.number("skipped", n));
         }
         Event::Timestamp { ns } => f.number("ns", *ns),
+        Event::Trap(info) => {
+            f.address("cause", info.cause);
+            f.address("value", info.value);
+            f.address("interrupted", info.interrupted.0);
+            f.address("handler", info.handler.0);
+        }
+        Event::Privilege { level } => match level.name() {
+            Some(name) => f.text("level", name),
+            None => f.number("level", level.0.into()),
+        },
+        Event::AddressSpace { id } => f.address("id", *id),
         _ => {}
     }
 }

@@ -8,6 +8,7 @@ use crate::Header;
 const FREE: u32 = 0;
 const OWNED: u32 = 1;
 const FULL: u32 = 2;
+const LEAVING: u32 = 3;
 
 /// What a buffer holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +20,8 @@ impl BufferKind {
     pub const STREAM: Self = Self(0);
     /// Roadmap: what the blocks in later streams are.
     pub const ROADMAP: Self = Self(1);
+    /// A stream that its thread left unfinished, by dying; its last item may be cut.
+    pub const LEFT: Self = Self(2);
 }
 
 /// What is known about a buffer.
@@ -84,6 +87,11 @@ impl Header {
     /// Makes an owned buffer full: `len` bytes count. The caller rings and wakes.
     pub fn submit(&self, index: u32, len: u64) {
         let Some(d) = self.used().get(index as usize) else { return };
+        // Whoever comes second, thread or collector, leaves it to the first.
+        let first = d.state.compare_exchange(OWNED, LEAVING, Ordering::AcqRel, Ordering::Relaxed);
+        if first.is_err() {
+            return;
+        }
         d.len.store(len, Ordering::Relaxed);
         d.ticket.store(self.tickets.fetch_add(1, Ordering::AcqRel), Ordering::Relaxed);
         d.state.store(FULL, Ordering::Release);
@@ -99,17 +107,29 @@ impl Header {
         Some(self.taken(index))
     }
 
-    /// Buffers that are still owned, for a tracee that died.
-    pub fn orphans(&self) -> impl Iterator<Item = Taken> + '_ {
-        let owned = |i: &usize| self.used()[*i].state.load(Ordering::Acquire) == OWNED;
-        (0..self.used().len()).filter(owned).map(|i| self.taken(i))
+    /// Submits what a process left behind that has ended or replaced its program: roadmap first.
+    /// Where it ends in the buffers, its contents must say.
+    pub fn submit_left(&self, process: u32) {
+        for roadmap in [true, false] {
+            for (i, d) in self.used().iter().enumerate() {
+                let kind = BufferKind(d.kind.load(Ordering::Relaxed));
+                let is = d.state.load(Ordering::Acquire) == OWNED
+                    && d.process.load(Ordering::Relaxed) == process
+                    && (kind == BufferKind::ROADMAP) == roadmap;
+                if is && !roadmap {
+                    d.kind.store(BufferKind::LEFT.0, Ordering::Relaxed);
+                }
+                if is {
+                    self.submit(i as u32, self.layout.len);
+                }
+            }
+        }
     }
 
-    /// Notes how far an owned buffer is filled, for [`Header::orphans`].
-    pub fn progress(&self, index: u32, len: u64) {
-        if let Some(d) = self.used().get(index as usize) {
-            d.len.store(len, Ordering::Release);
-        }
+    /// How many buffers are free.
+    #[must_use]
+    pub fn free_buffers(&self) -> usize {
+        self.used().iter().filter(|d| d.state.load(Ordering::Relaxed) == FREE).count()
     }
 
     fn taken(&self, index: usize) -> Taken {
@@ -153,7 +173,11 @@ mod tests {
         assert!(take(1).is_some() && take(1).is_some() && take(1).is_none());
         assert!(!header.free(b));
         assert_eq!(take(3), Some(b));
-        assert_eq!(header.orphans().count(), 3);
+        header.submit(a, 1);
+        header.submit_left(0);
+        let kinds = (2..5).map(|t| header.next_full(t).map(|t| t.kind));
+        assert!(kinds.into_iter().all(|kind| kind == Some(BufferKind::LEFT)));
+        assert_eq!((header.next_full(5), header.free_buffers()), (None, 0));
     }
 
     #[test]

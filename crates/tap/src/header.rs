@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::{Descriptor, ExecSlot};
+use crate::{Descriptor, ExecSlot, Life};
 
 /// The first eight bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ichnotap");
@@ -13,6 +13,8 @@ pub const VERSION: u32 = 2;
 pub const MOST_BUFFERS: usize = 2048;
 /// How many processes can wait for an exec at once.
 pub const EXEC_SLOTS: usize = 64;
+/// How many processes of a tree can live at once.
+pub const MOST_PROCESSES: usize = 4096;
 /// Pages are kept whole, so that each side can protect what is between buffers.
 const PAGE: u64 = 4096;
 
@@ -50,6 +52,10 @@ pub struct Header {
     pub waiting: AtomicU32,
     /// Next ticket for a full buffer.
     pub tickets: AtomicU64,
+    /// The latest time that any thread told, in nanoseconds.
+    pub clock: AtomicU64,
+    /// The processes of the tree that live.
+    pub lives: [Life; MOST_PROCESSES],
     /// Requests to follow an exec.
     pub exec: [ExecSlot; EXEC_SLOTS],
     /// One descriptor per buffer.
@@ -110,6 +116,8 @@ impl Header {
             sleeping: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
             tickets: AtomicU64::new(0),
+            clock: AtomicU64::new(0),
+            lives: [const { Life::new() }; MOST_PROCESSES],
             exec: [const { ExecSlot::new() }; EXEC_SLOTS],
             buffers: [const { Descriptor::new() }; MOST_BUFFERS],
         }
@@ -119,6 +127,12 @@ impl Header {
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.magic == MAGIC && self.version == VERSION
+    }
+
+    /// A time that is later than every one given before, near `now`.
+    pub fn stamp(&self, now: u64) -> u64 {
+        let before = self.clock.fetch_max(now, Ordering::Relaxed);
+        if before < now { now } else { self.clock.fetch_add(1, Ordering::Relaxed) + 1 }
     }
 
     /// Rings for the collector; whether it sleeps, so that the caller must wake the futex.

@@ -13,6 +13,11 @@
 //! the order of tickets ([`Header::next_full`]) and frees them. A thread that finds none free
 //! waits on [`Header::room`]; so does every other one that needs a buffer: nothing is lost, all
 //! stop until the collector has caught up.
+//!
+//! # Processes
+//!
+//! Every process of the tree has a [`Life`], claimed by its parent before it exists, so that the collector
+//! always sees one while anybody lives.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![no_std]
 #![forbid(unsafe_code)]
@@ -20,7 +25,9 @@
 mod buffer;
 mod exec;
 mod header;
+mod life;
 
 pub use buffer::{BufferKind, Descriptor, Taken};
 pub use exec::{ExecSlot, ExecState};
 pub use header::{Header, Layout, MAGIC, MOST_BUFFERS, VERSION};
+pub use life::{Life, LifeState};

@@ -1,6 +1,4 @@
-/* The C library at work, silently: sorting, strings, numbers. Nothing from
-   malloc: what the library itself has taken before main depends on the processor,
-   so the same block lies elsewhere under Valgrind. */
+/* The C library at work, silently: sorting, strings, numbers. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -267,6 +267,13 @@ impl Checker {
                 thread.next = Some(info.handler.0);
                 thread.or_again = None;
             }
+            Event::Trap(info) => {
+                let at = info.interrupted.0;
+                if thread.next.is_some_and(|next| next != at) {
+                    wrong = Some(format!("a trap at {at:#x}, but {:x?} is next", thread.next));
+                }
+                thread.next = Some(info.handler.0);
+            }
             Event::SignalReturn { pc } => {
                 if thread.call.take() != Some(15) {
                     wrong = Some("a handler returns without rt_sigreturn".to_owned());

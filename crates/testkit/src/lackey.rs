@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::{self, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use ichnos_base::GuestVa;
 
@@ -53,7 +54,9 @@ pub fn parse(line: &str) -> Option<Line> {
 /// If Valgrind does not run, or the log cannot be read.
 #[must_use]
 pub fn run(program: &Path, args: &[&str], env: &[(&str, &str)]) -> Vec<Line> {
-    let log = program.with_extension(format!("lackey-{}", process::id()));
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let log = std::env::temp_dir().join(format!("ichnos-lackey-{}-{number}", process::id()));
     let status = Command::new("valgrind")
         // Optimised, Valgrind drops loads whose results nobody uses; chasing
         // branches, it turns `a && b` into code that evaluates both, and lackey
@@ -64,6 +67,7 @@ pub fn run(program: &Path, args: &[&str], env: &[(&str, &str)]) -> Vec<Line> {
         .arg(program)
         .args(args)
         .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .envs(env.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -73,6 +77,27 @@ pub fn run(program: &Path, args: &[&str], env: &[(&str, &str)]) -> Vec<Line> {
     let text = fs::read_to_string(&log).expect("valgrind wrote its log");
     fs::remove_file(&log).expect("the log is ours");
     text.lines().filter_map(parse).collect()
+}
+
+/// The environment that a program has under lackey if Valgrind itself is given `env`:
+/// Valgrind, and the script that some systems put before it, add variables. In order.
+///
+/// # Panics
+///
+/// If Valgrind or `env` does not run.
+#[must_use]
+pub fn environment(env: &[(&str, &str)]) -> Vec<(String, String)> {
+    let output = Command::new("valgrind")
+        .args(["--tool=lackey", "--basic-counts=no", "-q", "env", "-0"])
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .envs(env.iter().copied())
+        .stderr(Stdio::null())
+        .output()
+        .expect("valgrind runs");
+    let text = String::from_utf8(output.stdout).expect("the environment is text");
+    let variables = text.split_terminator('\0').filter_map(|line| line.split_once('='));
+    variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 #[cfg(test)]

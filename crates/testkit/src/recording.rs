@@ -107,6 +107,9 @@ impl OwnedEvent {
                 Self::Plain(Event::Gap { reason, insns, skipped })
             }
             Event::Timestamp { ns } => Self::Plain(Event::Timestamp { ns }),
+            Event::Trap(info) => Self::Plain(Event::Trap(info)),
+            Event::Privilege { level } => Self::Plain(Event::Privilege { level }),
+            Event::AddressSpace { id } => Self::Plain(Event::AddressSpace { id }),
             ref other => panic!("an event that the recording does not know: {other:?}"),
         }
     }

@@ -4,7 +4,7 @@
 
 use ichnos_base::{
     BarrierPhase, CondOp, EndStatus, Event, FileOff, GapReason, GuestVa, LockKind, LockOp, Map,
-    MapKind, Mode, ProcessId, Protection, SignalInfo, ThreadId, ThreadStart,
+    MapKind, Mode, Privilege, ProcessId, Protection, SignalInfo, ThreadId, ThreadStart, TrapInfo,
 };
 
 use crate::bytes::{Cursor, Parse, put_bytes, put_signed, put_varint};
@@ -128,6 +128,13 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &Event<'_>) -> Result<(), Erro
             put_option(out, skipped);
         }
         Event::Timestamp { ns } => put_tagged(out, 18, &[ns]),
+        Event::Trap(info) => {
+            let TrapInfo { cause, value, interrupted, handler } = info;
+            // The top bit marks interrupts; below it causes are small.
+            put_tagged(out, 19, &[cause.rotate_left(1), value, interrupted.0, handler.0]);
+        }
+        Event::Privilege { level } => out.extend_from_slice(&[20, level.0]),
+        Event::AddressSpace { id } => put_tagged(out, 21, &[id]),
         _ => return Err(UNKNOWN),
     }
     Ok(())
@@ -190,6 +197,14 @@ pub(crate) fn get_event<'a>(from: &mut Cursor<'a>) -> Parse<Event<'a>> {
             skipped: get_option(from)?,
         },
         18 => Event::Timestamp { ns: from.varint()? },
+        19 => Event::Trap(TrapInfo {
+            cause: from.varint()?.rotate_right(1),
+            value: from.varint()?,
+            interrupted: GuestVa(from.varint()?),
+            handler: GuestVa(from.varint()?),
+        }),
+        20 => Event::Privilege { level: Privilege(from.u8()?) },
+        21 => Event::AddressSpace { id: from.varint()? },
         _ => return Err(Flaw("an event is of an unknown sort")),
     })
 }

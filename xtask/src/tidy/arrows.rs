@@ -28,6 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("collect-exec", &["base", "codemem", "flow", "image", "isa-x86", "tap", "trace"]),
     ("collect-rv64", &["base", "codemem", "image", "isa-rv64"]),
     ("model", &["base"]),
+    ("plugin", &["base"]),
     ("analyze", &["base"]),
     ("convert", &["base", "isa-x86"]),
     ("report", &["analyze", "base", "model"]),

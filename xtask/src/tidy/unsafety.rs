@@ -7,8 +7,16 @@ use std::collections::BTreeSet;
 use super::{File, Problem, is_rust};
 
 /// Crates that may hold unsafe code, each for a reason in `ARCHITECTURE.md`.
-const MAY: &[&str] =
-    &["tap", "rt", "codemem", "collect-step", "collect-exec", "collect-rv64", "collect-qemu"];
+const MAY: &[&str] = &[
+    "tap",
+    "rt",
+    "codemem",
+    "collect-step",
+    "collect-exec",
+    "collect-rv64",
+    "collect-qemu",
+    "plugin",
+];
 
 /// Checks the attributes of crate roots and the list of files.
 pub fn check(files: &[File]) -> Vec<Problem> {

@@ -2,7 +2,9 @@
 //! does to the thread and the process it happens to.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{AccessFlags, Event, GuestVa, InsnKind, SignalInfo, ThreadId, ThreadStart};
+use ichnos_base::{
+    AccessFlags, Event, GuestVa, InsnKind, SignalInfo, ThreadId, ThreadStart, TrapInfo,
+};
 
 use super::pairs::{Complaint, Fresh};
 use super::process::Process;
@@ -39,6 +41,7 @@ impl Checker {
             Event::Syscall { number, .. } => self.syscall(id, number),
             Event::Signal(info) => self.signal(id, &info),
             Event::SignalReturn { pc } => self.signal_return(id, pc),
+            Event::Trap(info) => self.trap(id, &info),
             Event::ThreadCreate { child } => self.create(id, child),
             Event::ThreadJoin { child } => self.join(id, child),
             Event::Lock { op, kind, addr } => self.alive_pairs(id, |p| p.lock(op, kind, addr)),
@@ -171,6 +174,15 @@ impl Checker {
         let expected = next.filter(|&next| next != info.interrupted && !again)?;
         let got = format!("an interruption at {}", info.interrupted);
         Some((Rule::Signal, format!("an interruption at {expected}"), got))
+    }
+
+    fn trap(&mut self, id: ThreadId, info: &TrapInfo) -> Option<Complaint> {
+        let known = self.promise.branches;
+        let thread = self.threads.get_mut(&id)?;
+        let next = std::mem::replace(&mut thread.next, known.then_some(info.handler));
+        let expected = next.filter(|&next| next != info.interrupted)?;
+        let got = format!("a trap at {}", info.interrupted);
+        Some((Rule::Trap, format!("a trap at {expected}"), got))
     }
 
     fn signal_return(&mut self, id: ThreadId, pc: GuestVa) -> Option<Complaint> {

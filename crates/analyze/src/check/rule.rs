@@ -79,6 +79,8 @@ rules! {
     Syscall = "syscall",
     /// A signal interrupts the next instruction, and only handlers return.
     Signal = "signal",
+    /// A trap interrupts the next instruction.
+    Trap = "trap",
     /// Mode switches alternate, and nothing is recorded in exec mode.
     Mode = "mode",
     /// A thread's clock does not go backwards.

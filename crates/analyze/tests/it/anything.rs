@@ -84,6 +84,14 @@ fn event() -> impl Strategy<Value = Event<'static>> {
             interrupted: GuestVa(i),
             handler: GuestVa(h)
         })),
+        (number(), number()).prop_map(|(i, h)| Event::Trap(TrapInfo {
+            cause: i,
+            value: h,
+            interrupted: GuestVa(i),
+            handler: GuestVa(h)
+        })),
+        any::<u8>().prop_map(|level| Event::Privilege { level: Privilege(level) }),
+        number().prop_map(|id| Event::AddressSpace { id }),
         pair().prop_map(|(on, a)| Event::Lock {
             op: if on { LockOp::Acquire } else { LockOp::Release },
             kind: LockKind::Read,

@@ -420,6 +420,23 @@ fn paired_events_come_in_pairs() {
 }
 
 #[test]
+fn traps_interrupt_the_next_instruction() {
+    let trap = |at| {
+        let (interrupted, handler) = (GuestVa(at), GuestVa(0x900));
+        Event::Trap(TrapInfo { cause: 1 << 63 | 5, value: 0, interrupted, handler })
+    };
+    let level = Event::Privilege { level: Privilege::SUPERVISOR };
+    let with = |at, then| {
+        let mut script = Script::started();
+        script.rec(other(0x100)).ev(trap(at)).ev(level).rec(other(then));
+        broken(&script)
+    };
+    assert_eq!(with(0x104, 0x900), []);
+    assert_eq!(with(0x100, 0x900), [Rule::Trap]);
+    assert_eq!(with(0x104, 0x104), [Rule::Flow]);
+}
+
+#[test]
 fn system_calls_follow_their_instruction_and_return() {
     let call = |number| Event::Syscall { number, args: [0; 6] };
     let back = |number| Event::SyscallReturn { number, result: 0 };

@@ -4,21 +4,22 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use ichnos_collect_rv64::Values;
 use ichnos_collect_rv64::system::{
     Boot, Config, Console, Ending as MachineEnding, Outcome, Script, Terminal, run, run_untraced,
 };
+use ichnos_collect_rv64::{GdbAt, Speed, Values};
 use ichnos_report::number::thousands;
 
 use crate::count;
 use crate::exit::Ending;
-use crate::live::either;
+use crate::live::{either, gdb_at, how_to_attach};
 use crate::output::{TraceFile, WriteArgs};
 use crate::progress::Progress;
 
 /// Boot a RISC-V kernel, or run a bare machine-mode program, in the RV64 simulator.
 ///
-/// The terminal is the machine's serial port; `poweroff` in the guest ends it.
+/// The terminal is the machine's serial port; `poweroff` in the guest ends it, and
+/// so does Ctrl-A x on the terminal (Ctrl-A h lists such keys).
 /// Everything is deterministic: the same inputs give the same instructions. A bare
 /// program ends when it writes its `tohost` word, and its verdict is the exit
 /// status: 0 for a pass, 1 for a failure.
@@ -27,6 +28,7 @@ use crate::progress::Progress;
 Examples:
   ichnos boot --kernel Image --initrd initrd.cpio --harts 2 --append 'console=ttyS0'
   ichnos boot --bare rv64ui-p-add
+  ichnos boot --bare program.elf --gdb 1234    # then, in gdb: target remote :1234
   ichnos boot --kernel Image --initrd initrd.cpio --expect '# ' --send 'poweroff -f\\n'")]
 pub struct Args {
     /// A flat kernel Image.
@@ -55,6 +57,18 @@ pub struct Args {
     /// Memory: 512M, 1G.
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     mem: String,
+    /// A disk image, which the guest sees as a virtio block device and may write.
+    #[arg(long, value_name = "FILE")]
+    disk: Option<PathBuf>,
+    /// How many instructions a hart runs before the next gets its turn.
+    #[arg(long, value_name = "COUNT", default_value = "1000", value_parser = count::count)]
+    quantum: u64,
+    /// Interpret every instruction: slow, and the reference for generated code.
+    #[arg(long)]
+    interpret: bool,
+    /// Wait for gdb at this loopback port, or at a socket of this path, before anything runs.
+    #[arg(long, value_name = "PORT|PATH", value_parser = gdb_at)]
+    gdb: Option<GdbAt>,
     /// End after about this many instructions.
     #[arg(long, value_name = "COUNT", value_parser = count::count)]
     limit: Option<u64>,
@@ -80,6 +94,9 @@ pub struct Args {
 /// Runs the verb.
 pub fn run_verb(args: &Args) -> Result<Ending> {
     let config = config(args)?;
+    if let Some(at) = args.gdb.as_ref().filter(|_| !args.quiet) {
+        eprintln!("ichnos: waiting for gdb: {}", how_to_attach(at));
+    }
     let mut console = console(args)?;
     let outcome = match &args.output {
         None => run_untraced(&config, &mut *console)?,
@@ -118,13 +135,17 @@ fn config(args: &Args) -> Result<Config> {
     config.harts = args.harts;
     config.memory = ichnos_model::parse_size("mem", &args.mem)?;
     config.limit = args.limit;
+    config.disk.clone_from(&args.disk);
+    config.quantum = args.quantum;
+    config.speed = if args.interpret { Speed::Interpreted } else { Speed::Generated };
+    config.gdb.clone_from(&args.gdb);
     config.values = if args.values { Values::Recorded } else { Values::Omitted };
     Ok(config)
 }
 
 fn console(args: &Args) -> Result<Box<dyn Console>> {
     if args.expect.is_empty() {
-        return Ok(Box::new(Terminal::default()));
+        return Ok(Box::new(Terminal::new()));
     }
     if args.expect.len() != args.send.len() {
         bail!("there are {} --expect but {} --send", args.expect.len(), args.send.len());
@@ -142,6 +163,8 @@ fn words(outcome: &Outcome) -> String {
         MachineEnding::ToHost(0) => "passed".into(),
         MachineEnding::ToHost(verdict) => format!("failed with verdict {verdict}"),
         MachineEnding::Limit => "the limit was reached".into(),
+        MachineEnding::Killed => "ended by the debugger".into(),
+        MachineEnding::Left => "left by the one at the terminal".into(),
         MachineEnding::NothingToDo => "all harts wait for nothing".into(),
         other => format!("{other:?}"),
     }

@@ -15,7 +15,7 @@ use crate::count;
 use crate::erase::Erase;
 use crate::exit::Ending;
 use crate::hierarchy::HierarchyArgs;
-use crate::sampling::{Plan, Sampled};
+use crate::sampling::{self, Plan, Sampled, Start};
 use crate::simulation::{Breakdown, Simulation};
 use crate::subject::{Subject, SubjectArgs};
 
@@ -33,6 +33,8 @@ Examples:
   ichnos sim --l1d 48K,12,64,plru --l2 2M,16,64,3c --l3 none ls.ichnos
   ichnos sim --sweep l1d.size=8K..1M,l1d.ways=1,2,4,8 --csv ls.ichnos
   ichnos sim --sample 1M:10K:50K big.ichnos
+  ichnos sim --sample 1G:10M:100M --apart huge.ichnos
+  ichnos sim --model ./libmine.so:64K -- ls
   ichnos sim --by time=100K --json ls.ichnos | jq '.by_time[0]'")]
 pub struct Args {
     #[command(flatten)]
@@ -50,10 +52,22 @@ pub struct Args {
     /// miss ratios with their 95 % confidence intervals.
     #[arg(long, value_name = "PERIOD:LENGTH[:WARMUP]", value_parser = Plan::parse, conflicts_with_all = ["by", "warmup", "sweep", "per_core"])]
     sample: Option<Plan>,
+    /// Begin each sample with empty models, instead of what the sample before left in them. Samples of
+    /// a stored thread are then simulated on all processors, and what lies between them is not
+    /// read; a warm-up too short to fill the models shows as too many misses.
+    #[arg(long, requires = "sample")]
+    apart: bool,
     /// Break the caches' counts down: thread, region (what is mapped at the address) or time=COUNT
     /// (every so many instructions); may be given twice to add time to another.
     #[arg(long, value_name = "WHAT", value_parser = by)]
     by: Vec<By>,
+    /// A model of your own: a shared library with the interface of ichnos_model.h, and what it is
+    /// given to read; may be given several times.
+    #[arg(long = "model", value_name = "LIB[:ARGS]", conflicts_with_all = ["sweep", "sample"])]
+    models: Vec<String>,
+    /// Use at most so many processors [default: all]; the answer does not depend on it.
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
     #[command(flatten)]
     subject: SubjectArgs,
     /// Show each core's caches in rows of their own.
@@ -93,13 +107,14 @@ pub fn run(args: Args) -> Result<Ending> {
     if let Some(text) = &args.sweep {
         return sweep(&args, text);
     }
-    let mut models = Simulation::new(&args.hierarchy.models()?, breakdown)?;
     if let Some(plan) = args.sample {
-        return sample(&args, plan, models);
+        return sample(&args, plan);
     }
+    let mut models = Simulation::new(&args.hierarchy.models()?, breakdown)?;
+    models.add_users(&args.models)?;
     let subject = args.subject.open("sim")?;
     let ending = match (args.warmup.and_then(NonZeroU64::new), window) {
-        (None, None) => subject.drive(&mut Erase(&mut models), "simulating")?,
+        (None, None) => simulate(subject, &mut models, args.jobs())?,
         (None, Some(window)) => {
             let mark = |models: &mut &mut Simulation, _| models.mark();
             let mut sink = Erase(Windowed::new(&mut models, window, mark));
@@ -113,6 +128,10 @@ pub fn run(args: Args) -> Result<Ending> {
 }
 
 impl Args {
+    fn jobs(&self) -> NonZeroUsize {
+        self.jobs.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+    }
+
     /// The breakdown of counts, and the window of time, if any.
     fn breakdown(&self) -> Result<(Breakdown, Option<NonZeroU64>)> {
         let (mut breakdown, mut window) = (Breakdown::None, None);
@@ -133,6 +152,17 @@ impl Args {
     }
 }
 
+/// Simulates, each model beside the others and beside the source where it may.
+fn simulate(subject: Subject<'_>, models: &mut Simulation, jobs: NonZeroUsize) -> Result<Ending> {
+    let Some(parallel) = models.split(jobs) else {
+        return subject.drive(&mut Erase(models), "simulating");
+    };
+    let mut sink = Erase(parallel);
+    let ending = subject.drive(&mut sink, "simulating");
+    models.join(sink.0);
+    ending
+}
+
 /// Simulates with the counts beginning behind a warm-up.
 fn warmed(subject: Subject<'_>, models: &mut Simulation, warmup: NonZeroU64) -> Result<Ending> {
     let mut begun = None;
@@ -151,19 +181,29 @@ fn warmed(subject: Subject<'_>, models: &mut Simulation, warmup: NonZeroU64) -> 
     Ok(ending)
 }
 
-fn sample(args: &Args, plan: Plan, models: Simulation) -> Result<Ending> {
-    let mut sink = Erase(Sampled::new(models, plan));
-    let ending = args.subject.open("sim")?.drive(&mut sink, "simulating")?;
-    let sampled = sink.0;
-    if sampled.samples().is_empty() {
-        bail!("--sample: there are only {} instructions, too few for a sample", sampled.seen());
+fn sample(args: &Args, plan: Plan) -> Result<Ending> {
+    let models = args.hierarchy.models()?;
+    let fresh = || Simulation::new(&models, Breakdown::None);
+    let plan = plan.starting(if args.apart { Start::Empty } else { Start::Stale });
+    let subject = args.subject.open("sim")?;
+    let (ending, taken) = match subject.one_thread().filter(|_| args.apart) {
+        Some(reader) => (Ending::Good, sampling::apart(reader, plan, args.jobs(), fresh)?),
+        None => {
+            let mut sink = Sampled::new(&fresh, plan)?;
+            let ending = subject.drive(&mut sink, "simulating")?;
+            (ending, sink.into_taken())
+        }
+    };
+    let (seen, samples) = (taken.seen, taken.samples.len() as u64);
+    if samples == 0 {
+        bail!("--sample: there are only {seen} instructions, too few for a sample");
     }
-    let (seen, taken) = (sampled.seen(), sampled.samples().len() as u64);
-    let measured = taken * plan.length();
-    let headline = format!("{seen} instructions, of which {measured} measured in {taken} samples");
+    let measured = samples * plan.length();
+    let headline =
+        format!("{seen} instructions, of which {measured} measured in {samples} samples");
     let mut answer = Answer::new(headline);
-    answer.fact("instructions", seen).fact("measured", measured).fact("samples", taken);
-    answer.table("estimates", "", estimate_table(sampled.samples()));
+    answer.fact("instructions", seen).fact("measured", measured).fact("samples", samples);
+    answer.table("estimates", "", estimate_table(&taken.samples));
     answer.print(args.format, args.subject.stage())?;
     Ok(ending)
 }
@@ -189,8 +229,7 @@ fn sweep(args: &Args, text: &str) -> Result<Ending> {
     let subject = args.subject.open("sim")?;
     let mut configs: Vec<_> = points.iter().map(|point| point.config.clone()).collect();
     ease(&mut configs, &subject.promised());
-    let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let mut sink = Erase(Sweep::new(&configs, threads)?);
+    let mut sink = Erase(Sweep::new(&configs, args.jobs())?);
     let ending = subject.drive(&mut sink, "simulating")?;
     let one_pass = sink.0.is_one_pass();
     let results = sink.0.into_results();

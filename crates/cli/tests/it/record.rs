@@ -74,3 +74,78 @@ fn record_recognises_riscv_programs() {
     let info = ichnos(&folder, &["info", "--json", "t.ichnos"]).json();
     assert_eq!(info["isa"], "rv64");
 }
+
+/// gdb finds a machine at a socket; the machine's end is the verb's.
+#[test]
+fn boot_waits_for_gdb() {
+    if !tool::have("record::gdb", &["riscv64-linux-gnu-gcc", "gdb-multiarch"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let source = "        .globl _start, tohost\n_start: li a0, 1\nhere:   la t0, tohost\n\
+                  sd a0, 0(t0)\nloop:   j loop\n.align 3\ntohost: .dword 0\n";
+    folder.write("p.S", source.as_bytes());
+    let flags = [
+        "-nostdlib",
+        "-static",
+        "-no-pie",
+        "-Wl,-N,-Ttext=0x80000000,--build-id=none",
+        "-o",
+        "p",
+        "p.S",
+    ];
+    assert_eq!(native(&folder, "riscv64-linux-gnu-gcc", &flags).status, 0);
+    let socket = folder.path().join("line");
+    let (run, gdb) = std::thread::scope(|scope| {
+        let machine = scope.spawn(|| ichnos(&folder, &["boot", "--bare", "p", "--gdb", "./line"]));
+        while !socket.exists() && !machine.is_finished() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let line = ["-batch", "-nx", "-ex", "target remote ./line", "-ex", "break here"];
+        let rest = ["-ex", "continue", "-ex", "set $a0 = 7", "-ex", "continue", "p"];
+        let gdb = native(&folder, "gdb-multiarch", &[&line[..], &rest[..]].concat());
+        (machine.join().unwrap(), gdb)
+    });
+    assert!(gdb.stdout.contains("Breakpoint 1, 0x"), "{}{}", gdb.stdout, gdb.stderr);
+    assert!(gdb.stdout.contains("exited with code 03"), "{}{}", gdb.stdout, gdb.stderr);
+    assert_eq!(run.status, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("waiting for gdb: target remote ./line"), "{}", run.stderr);
+    assert!(run.stderr.contains("failed with verdict 3"), "{}", run.stderr);
+}
+
+/// A machine's trace tells traps, privilege and address spaces, and keeps all rules.
+#[test]
+fn boot_tells_privilege_and_spaces() {
+    if !tool::have("record::boot", &["riscv64-linux-gnu-gcc"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let source = "        .globl _start, tohost\n_start: li t0, -1\n csrw pmpaddr0, t0\n\
+                  li t0, 0x1f\n csrw pmpcfg0, t0\n la t0, trap\n csrw mtvec, t0\n\
+                  la t0, user\n csrw mepc, t0\n li t0, 0x1800\n csrc mstatus, t0\n mret\n\
+                  user:   nop\n ecall\n.align 2\n\
+                  trap:   li t0, 1 << 44\n csrw satp, t0\n li a0, 1\n la t0, tohost\n\
+                  sd a0, 0(t0)\nloop:   j loop\n.align 3\ntohost: .dword 0\n";
+    folder.write("p.S", source.as_bytes());
+    let flags = ["-nostdlib", "-static", "-no-pie", "-Wl,-N,-Ttext=0x80000000,--build-id=none"];
+    let flags = [&flags[..], &["-o", "p", "p.S"]].concat();
+    assert_eq!(native(&folder, "riscv64-linux-gnu-gcc", &flags).status, 0);
+    let run = ichnos(&folder, &["boot", "--bare", "p", "-o", "t.ichnos"]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    let check = ichnos(&folder, &["check", "t.ichnos"]);
+    assert_eq!(check.status, 0, "{}{}", check.stdout, check.stderr);
+    let dump = ichnos(&folder, &["dump", "t.ichnos"]).stdout;
+    let told: Vec<&str> = dump
+        .lines()
+        .filter_map(|line| {
+            ["privilege", "trap", "address-space"]
+                .iter()
+                .find_map(|&name| line.find(name).map(|at| &line[at..]))
+        })
+        .collect();
+    let wanted = ["machine", "address-space", "user", "trap", "machine", "address-space"];
+    assert_eq!(told.len(), wanted.len(), "{dump}");
+    for (line, part) in told.iter().zip(wanted) {
+        assert!(line.contains(part), "{line} lacks {part}: {dump}");
+    }
+}

@@ -20,7 +20,7 @@ use super::mangle::reach;
 use super::pages::Pages;
 use super::places::{self, Gap};
 use super::translate::{Draft, Failure, OpenExit, Surroundings, translate};
-use super::{sys, tap, trace};
+use super::{sync, sys, tap, trace};
 use crate::window;
 use crate::words::RoadmapHead;
 
@@ -66,7 +66,7 @@ impl Surroundings for Around<'_> {
     }
 
     fn has_fragment(&self, pc: u64) -> bool {
-        self.by_pc.contains_key(&pc)
+        self.by_pc.contains_key(&pc) || self.traced && sync::is_entry(pc)
     }
 
     fn traced(&self) -> bool {
@@ -152,7 +152,7 @@ impl Cache {
                 first: told.first,
                 blocks: told.blocks as u32,
                 pc: told.pc,
-                process: super::state::get().ids[0],
+                process: super::state::get().process(),
                 code_len: told.code.len() as u32,
             };
             trace::describe(head, &told.code);
@@ -179,6 +179,11 @@ impl Cache {
             protect(page << PAGE_SHIFT, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC);
         }
         was
+    }
+
+    /// The pages that are closed to writing though the program may write them.
+    pub fn guarded(&self) -> Vec<u64> {
+        self.guarded.iter().map(|page| page << PAGE_SHIFT).collect()
     }
 
     /// The landing pad for jumps to a fragment, made if need be.

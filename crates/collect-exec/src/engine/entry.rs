@@ -3,7 +3,7 @@
 
 use std::arch::asm;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::cache::Cache;
 use super::ctx::Ctx;
@@ -12,7 +12,8 @@ use super::pages::read_file;
 use super::places::{self, first_gaps};
 use super::signals;
 use super::state::{self, State};
-use super::{alloc, glue, sys, thread, trace};
+use super::thread::Seed;
+use super::{alloc, glue, maps, sys, thread, trace};
 use crate::boot::{Boot, NAME};
 use crate::words;
 
@@ -67,7 +68,7 @@ fn run(boot: &Boot) -> ! {
     state::set(State {
         cache: Lock::new(cache),
         threads: Lock::new(Vec::new()),
-        ids: boot.ids,
+        process: AtomicU32::new(boot.ids[0]),
         traced,
         debug: boot.debug,
         exits: AtomicU64::new(0),
@@ -76,7 +77,10 @@ fn run(boot: &Boot) -> ! {
     // SAFETY: reading the base changes nothing.
     unsafe { asm!("rdfsbase {}", out(reg) fs, options(nomem, nostack)) };
     let actions = Arc::new(Lock::new(signals::Actions::inherited()));
-    let Some(ctx) = thread::create(actions, fs) else { sys::die("no memory for a thread") };
+    let maps = Arc::new(Lock::new(maps::Table::default()));
+    let (process, creator) = (boot.ids[0], words::NOBODY);
+    let seed = Seed { actions, maps, engine_fs: fs, process, creator, life: None };
+    let Some(ctx) = thread::create(seed) else { sys::die("no memory for a thread") };
     begin(ctx, boot)
 }
 
@@ -89,7 +93,14 @@ fn begin(ctx: &'static mut Ctx, boot: &Boot) -> ! {
     signals::start(ctx);
     if boot.traced != 0 {
         trace::start();
+        if boot.follows == 0 {
+            trace::begin(ctx);
+        } else {
+            trace::wide(ctx, words::EXEC, &maps::own_path());
+        }
+        maps::refresh(ctx);
         trace::event(ctx, words::FS_BASE, 0);
+        trace::event(ctx, words::GS_BASE, 0);
     }
     // SAFETY: the context is complete; this thread runs the program from now on.
     unsafe { glue::ichnos_start(ctx) }

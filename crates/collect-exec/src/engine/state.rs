@@ -1,7 +1,7 @@
 //! What all threads of a process share.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::cache::Cache;
 use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE};
@@ -16,8 +16,9 @@ pub struct State {
     pub cache: Lock<Cache>,
     /// The contexts of all threads, as addresses.
     pub threads: Lock<Vec<u64>>,
-    /// The trace's number of the process and of its first thread.
-    pub ids: [u32; 2],
+    /// The trace's number of the process. A child that shares the memory (vfork) has another, which
+    /// only its thread knows.
+    pub process: AtomicU32,
     /// Whether what runs is recorded.
     pub traced: bool,
     /// Diagnostics.
@@ -44,6 +45,11 @@ pub fn get() -> &'static State {
 }
 
 impl State {
+    /// The trace's number of the process.
+    pub fn process(&self) -> u32 {
+        self.process.load(Ordering::Relaxed)
+    }
+
     /// Takes out translated code of a range, in the cache and in every thread's tables.
     pub fn invalidate(&self, start: u64, len: u64) {
         let mut cache = self.cache.lock();

@@ -25,6 +25,21 @@ pub unsafe fn call(number: i64, args: [u64; 6]) -> i64 {
     result
 }
 
+/// Nanoseconds on the monotonic clock.
+pub fn now() -> u64 {
+    let mut time = [0u64; 2];
+    let args = [libc::CLOCK_MONOTONIC as u64, time.as_mut_ptr() as u64, 0, 0, 0, 0];
+    // SAFETY: the array is as large as the kernel writes.
+    unsafe { call(libc::SYS_clock_gettime, args) };
+    time[0] * 1_000_000_000 + time[1]
+}
+
+/// The operating system's numbers of the calling process and thread.
+pub fn own_numbers() -> (u32, u32) {
+    // SAFETY: the calls take nothing and change nothing.
+    unsafe { (call(libc::SYS_getpid, [0; 6]) as u32, call(libc::SYS_gettid, [0; 6]) as u32) }
+}
+
 /// Whether a result is an error.
 pub const fn failed(result: i64) -> bool {
     result < 0 && result >= -4095

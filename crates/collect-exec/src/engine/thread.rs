@@ -7,14 +7,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ichnos_tap::Life;
+
 use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE, TABLE_LEN, TABLES_END};
 use super::glue;
 use super::lock::Lock;
+use super::maps::{self, Table};
 use super::signals::{Actions, AltStack, Queue};
 use super::state;
+use super::sync::Begun;
 use super::sys;
 use super::{trace, xstate};
-use crate::window;
+use crate::{window, words};
 
 const PAGE: u64 = 4096;
 const STACK_LEN: u64 = 252 << 10;
@@ -37,13 +41,39 @@ pub struct Thread {
     pub stepping: u64,
     /// Where the last step began.
     pub stepped_from: u64,
+    /// The trace's number of the process.
+    pub process: u32,
+    /// The trace's number of the thread that made this one.
+    pub creator: u32,
+    /// Synchronisation that the thread has begun.
+    pub begun: Begun,
+    /// What was told about the process's memory.
+    pub maps: Arc<Lock<Table>>,
+    /// The place of the process that begins with this thread.
+    pub life: Option<&'static Life>,
+}
+
+/// What a new thread begins with.
+pub struct Seed {
+    /// What the program wants done with signals.
+    pub actions: Arc<Lock<Actions>>,
+    /// What was told about the process's memory.
+    pub maps: Arc<Lock<Table>>,
+    /// The engine's own fs base.
+    pub engine_fs: u64,
+    /// The trace's number of the process.
+    pub process: u32,
+    /// The trace's number of the thread that made it.
+    pub creator: u32,
+    /// The place of a process that begins with the thread.
+    pub life: Option<&'static Life>,
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(window::THREADS);
 static FREE: Lock<Vec<(u64, u64)>> = Lock::new(Vec::new());
 
 /// Makes the context of a new thread. `None` if there is no memory.
-pub fn create(actions: Arc<Lock<Actions>>, engine_fs: u64) -> Option<&'static mut Ctx> {
+pub fn create(seed: Seed) -> Option<&'static mut Ctx> {
     let at = take_block()?;
     let ctx = at as *mut Ctx;
     let tables = [
@@ -59,9 +89,14 @@ pub fn create(actions: Arc<Lock<Actions>>, engine_fs: u64) -> Option<&'static mu
         mask: 0,
         alt: AltStack::NONE,
         queue: Queue::new(),
-        actions,
+        actions: seed.actions,
         stepping: 0,
         stepped_from: 0,
+        process: seed.process,
+        creator: seed.creator,
+        begun: Begun::default(),
+        maps: seed.maps,
+        life: seed.life,
     });
     // SAFETY: the block is mapped, aligned, zero or left by a thread that has ended.
     let ctx = unsafe {
@@ -73,7 +108,7 @@ pub fn create(actions: Arc<Lock<Actions>>, engine_fs: u64) -> Option<&'static mu
     ctx.miss_jump = glue::address(glue::ichnos_miss_jump_pad);
     ctx.miss_ret = glue::address(glue::ichnos_miss_ret_pad);
     ctx.engine_sp = at + STACK_AT + STACK_LEN - 64;
-    ctx.engine_fs = engine_fs;
+    ctx.engine_fs = seed.engine_fs;
     ctx.xmask = xstate::engine_mask();
     ctx.rflags = 0x202;
     ctx.buffer_index = u32::MAX;
@@ -101,6 +136,15 @@ pub unsafe extern "C" fn thread_main(ctx: *mut Ctx) {
     // SAFETY: the engine's fs base is valid for all threads.
     unsafe { std::arch::asm!("wrfsbase {}", in(reg) ctx.engine_fs, options(nostack)) };
     adopt(ctx);
+    // SAFETY: the thread's data lives as long as its context.
+    let life = unsafe { &mut *ctx.thread }.life.take();
+    trace::begin(ctx);
+    if let Some(life) = life {
+        life.begin(sys::own_numbers().0);
+        maps::refresh(ctx);
+    }
+    trace::event(ctx, words::FS_BASE, ctx.fs);
+    trace::event(ctx, words::GS_BASE, ctx.gs);
 }
 
 /// The calling thread is about to end: its block can be reused once the kernel says that
@@ -152,9 +196,9 @@ fn take_block() -> Option<u64> {
     Some(at)
 }
 
-/// Gives back a block whose thread could not be started.
+/// Gives back a block whose thread could not be started, or has ended without its own doing. A buffer
+/// that it left is the collector's.
 pub fn discard(ctx: &mut Ctx) {
-    trace::close(ctx);
     forget(ctx);
     FREE.lock().push((ctx.this, 0));
 }

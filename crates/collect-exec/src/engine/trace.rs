@@ -4,6 +4,9 @@
 //! behind each buffer is closed, so a store that does not fit faults, and the handler puts the next
 //! buffer in place. Whatever Rust code writes checks for room itself.
 //!
+//! Each buffer begins with the time. When few buffers are free, a thread gives its own back before it
+//! may sleep in the kernel, so that any number of threads can be traced.
+//!
 //! Roadmap before stream: a thread's buffer is submitted only after everything that was said about
 //! the roadmap so far.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -16,10 +19,12 @@ use super::ctx::Ctx;
 use super::lock::Lock;
 use super::{state, sys, tap};
 use crate::window;
-use crate::words::{EVENT_LEN, MOST_ITEM, RoadmapHead};
+use crate::words::{self, EVENT_LEN, MOST_ITEM, RoadmapHead, WIDE_HEAD};
 
 const PAGE: u64 = 4096;
 const NONE: u32 = u32::MAX;
+/// With fewer free buffers than this, threads that may sleep give theirs back.
+const FEW: usize = 512;
 
 /// A buffer that is being filled.
 struct Open {
@@ -69,11 +74,11 @@ fn end_of(index: u32) -> u64 {
 }
 
 /// Takes a free buffer, waiting for one if need be.
-fn take(kind: BufferKind, thread: u32) -> u32 {
+fn take(kind: BufferKind, process: u32, thread: u32) -> u32 {
     let header = tap::header();
     loop {
         let seen = header.room.load(Ordering::Acquire);
-        if let Some(index) = header.take(kind, state::get().ids[0], thread) {
+        if let Some(index) = header.take(kind, process, thread) {
             return index;
         }
         if header.closed.load(Ordering::Acquire) != 0 || !is_alive(header.collector) {
@@ -119,7 +124,7 @@ pub fn describe(head: RoadmapHead, code: &[u8]) {
         submit(index, roadmap.at - start_of(index));
     }
     if roadmap.index == NONE {
-        roadmap.index = take(BufferKind::ROADMAP, NONE);
+        roadmap.index = take(BufferKind::ROADMAP, state::get().process(), NONE);
         roadmap.at = start_of(roadmap.index);
     }
     let head_bytes = head.to_bytes();
@@ -137,9 +142,44 @@ pub fn open(ctx: &mut Ctx) {
     if !state::get().traced || ctx.buffer_index != NONE {
         return;
     }
-    ctx.buffer_index = take(BufferKind::STREAM, ctx.id);
+    // SAFETY: the thread's data lives as long as its context.
+    let process = unsafe { &*ctx.thread }.process;
+    ctx.buffer_index = take(BufferKind::STREAM, process, ctx.id);
     close_guard(ctx.buffer_index);
     ctx.buffer = start_of(ctx.buffer_index);
+    time(ctx);
+}
+
+/// Tells the time.
+pub fn time(ctx: &mut Ctx) {
+    if state::get().traced {
+        event(ctx, words::TIME, tap::header().stamp(sys::now()));
+    }
+}
+
+/// The thread begins, or its process has become another one.
+pub fn begin(ctx: &mut Ctx) {
+    if !state::get().traced {
+        return;
+    }
+    // SAFETY: the thread's data lives as long as its context.
+    let thread = unsafe { &*ctx.thread };
+    let (pid, tid) = sys::own_numbers();
+    let (process, creator) = (thread.process, thread.creator);
+    let mut item = Vec::with_capacity(16);
+    [process, creator, pid, tid].iter().for_each(|n| item.extend(n.to_le_bytes()));
+    wide(ctx, words::START, &item);
+}
+
+/// The thread may sleep: if buffers are few it gives its own back.
+pub fn rest(ctx: &mut Ctx) {
+    let header = tap::header();
+    let many = || header.threads.load(Ordering::Relaxed) as usize > FEW;
+    if ctx.buffer_index != NONE && many() && header.free_buffers() < FEW {
+        close(ctx);
+        // Whatever translated code would store next must find that there is no buffer.
+        ctx.buffer = end_of(0);
+    }
 }
 
 /// Submits a thread's buffer.
@@ -161,6 +201,7 @@ pub fn next(ctx: &mut Ctx) {
 /// In the child of a fork: the parent's buffers stay the parent's.
 pub fn disown(ctx: &mut Ctx) {
     ctx.buffer_index = NONE;
+    ctx.buffer = end_of(0);
     ROADMAP.lock().index = NONE;
 }
 
@@ -178,6 +219,23 @@ pub fn event(ctx: &mut Ctx, tag: u32, value: u64) {
     bytes[..4].copy_from_slice(&tag.to_le_bytes());
     bytes[4..].copy_from_slice(&value.to_le_bytes());
     put(ctx, &bytes);
+}
+
+/// Appends an event with these contents.
+pub fn wide(ctx: &mut Ctx, tag: u32, contents: &[u8]) {
+    let mut item = Vec::with_capacity(WIDE_HEAD + contents.len());
+    item.extend(tag.to_le_bytes());
+    item.extend((contents.len() as u32).to_le_bytes());
+    item.extend(contents);
+    put(ctx, &item);
+}
+
+/// Appends an event with these numbers.
+pub fn numbers(ctx: &mut Ctx, tag: u32, values: &[u64]) {
+    if state::get().traced {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        wide(ctx, tag, &bytes);
+    }
 }
 
 /// Appends an item, in one buffer.

@@ -22,6 +22,7 @@ use super::fragment::{ExitKind, Pad, PadKind, Site, Spills};
 use super::mangle::{self, Source, Unsupported};
 use super::probe::Probes;
 use super::superblock::{self, Decoded};
+use super::sync;
 
 /// What a translation needs to know about its surroundings.
 pub trait Surroundings {
@@ -138,6 +139,10 @@ pub fn translate(
         draft.emit.verify(pc, at::MISS_JUMP);
     }
     draft.entry = draft.emit.offset();
+    if around.traced() && sync::is_mark(pc) {
+        draft.site(pc, Spills::NONE);
+        draft.leave(ExitKind::Mark, pc);
+    }
     draft.all(around, &insns, &probes);
     draft.told.extend(probes.told(&insns));
     draft.call_entry(around, &insns);

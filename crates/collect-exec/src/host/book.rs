@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use ichnos_base::{GuestVa, ProcessId};
+use ichnos_base::GuestVa;
 use ichnos_isa_x86::Inst;
 use ichnos_trace::Step;
 
@@ -17,8 +17,6 @@ use crate::words::{HEAD_LEN, RoadmapHead};
 pub struct Known {
     /// Where it begins.
     pub entry: GuestVa,
-    /// Its address space.
-    pub process: ProcessId,
     /// What its execution comes to.
     pub program: Program,
     /// How its accesses vary.
@@ -73,7 +71,6 @@ impl Book {
             let len: usize = insts.iter().map(|i| usize::from(i.length())).sum();
             let known = Known {
                 entry: piece.entry,
-                process: ProcessId(head.process),
                 program: Program::new(piece.entry, &piece.steps),
                 varies: varies(&piece.steps, insts),
                 code: code.get(start..start + len).unwrap_or_default().to_vec(),

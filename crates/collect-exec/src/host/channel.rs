@@ -7,7 +7,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use ichnos_tap::{Header, Layout};
+use ichnos_tap::{BufferKind, Header, Layout};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -72,6 +72,31 @@ impl Channel {
         let offset = self.layout.offset(index.min(self.layout.count as u32 - 1)) as usize;
         // SAFETY: inside the mapping; a full buffer belongs to the collector until it is freed.
         unsafe { self.base.as_ptr().add(offset).write_bytes(0, len) };
+    }
+
+    /// Puts an item into a stream of a thread that cannot do so itself; `ids` are its process and itself.
+    pub fn put(&self, ids: [u32; 2], item: &[u8]) {
+        let len = item.len() as u64;
+        if len > self.layout.len {
+            return;
+        }
+        let index = loop {
+            let seen = self.header().room.load(Ordering::Acquire);
+            match self.header().take(BufferKind::STREAM, ids[0], ids[1]) {
+                Some(index) => break index,
+                None => wait(&self.header().room, seen, Duration::from_millis(20)),
+            }
+        };
+        let offset = self.layout.offset(index) as usize;
+        // SAFETY: inside the mapping, as the length was checked; a buffer that was taken is ours.
+        unsafe {
+            let to = self.base.as_ptr().add(offset);
+            to.copy_from_nonoverlapping(item.as_ptr(), item.len());
+        }
+        self.header().submit(index, len);
+        if self.header().ring() {
+            wake(&self.header().doorbell);
+        }
     }
 
     /// Sleeps until the doorbell is no longer `seen`, or for the time at most.

@@ -1,22 +1,28 @@
-//! Takes what the engines store and hands it to a sink, as records.
+//! Collects until the last process of the tree has ended.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::collections::HashMap;
 use std::process::ExitStatus;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use ichnos_base::{Batch, Code, EndStatus, Event, ProcessId, Record, Sink, ThreadId, ThreadStart};
-use ichnos_tap::{BufferKind, Taken};
+use ichnos_base::Sink;
+use ichnos_tap::Taken;
 
-use super::book::Book;
 use super::channel::Channel;
-use super::launch::Tracee;
-use super::stream::{Item, Stream};
+use super::family::Family;
+use super::gather::Gather;
+use super::launch::{Tracee, end_of};
 use crate::Error;
 
-/// How long to sleep at most before looking whether the program has ended.
+/// How long to sleep at most before looking whether somebody has ended.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// The same while somebody is about to end.
+const SHORT_PATIENCE: Duration = Duration::from_micros(200);
+/// How long a buffer may be on its way from a thread's hands: then the thread has died.
+const ON_ITS_WAY: Duration = Duration::from_secs(1);
+/// How long the first program is over before those are spoken of that it left behind.
+const LEFT_BEHIND: Duration = Duration::from_secs(2);
 
 /// Why a collection failed.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +40,7 @@ pub enum CollectError<E> {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// How the program ended.
+    /// How the first program ended.
     pub status: ExitStatus,
     /// Instructions recorded.
     pub insns: u64,
@@ -42,184 +48,161 @@ pub struct Outcome {
     pub raw_bytes: u64,
     /// How often a thread had to wait for a free buffer.
     pub waits: u32,
+    /// Whether the tree was killed because somebody asked for the end.
+    pub stopped: bool,
 }
 
-struct Collector<'a, S: Sink> {
-    sink: &'a mut S,
-    book: Book,
-    threads: HashMap<u32, Thread>,
-    raw_bytes: u64,
-    insns: u64,
+/// What a caller wants to say and hear during a collection.
+pub struct Watch<'a> {
+    /// When this is set, whoever lives is killed.
+    pub stop: &'a AtomicBool,
+    /// Hears once, when the first program has been over for a while, how many processes it left behind.
+    pub left_behind: &'a mut dyn FnMut(usize),
 }
 
-struct Thread {
-    stream: Stream,
-    insns: u64,
-    ended: bool,
-}
-
-impl Tracee {
-    /// Runs the program to its end and gives everything it does to the sink.
-    ///
-    /// # Errors
-    ///
-    /// If the sink fails, or the stream of a thread cannot be understood.
-    pub fn collect<S: Sink>(mut self, sink: &mut S) -> Result<Outcome, CollectError<S::Error>> {
-        let channel = self.channel();
-        let mut collector = Collector::new(sink);
-        let mut ticket = 0;
-        loop {
-            let seen = channel.header().doorbell.load(Ordering::Acquire);
-            let ended = self.has_ended();
-            while let Some(taken) = channel.header().next_full(ticket) {
-                collector.buffer(&channel, &taken)?;
-                channel.clear(taken.index, taken.len);
-                channel.free(taken.index);
-                ticket += 1;
-            }
-            if ended {
-                break;
-            }
-            channel.sleep(seen, PATIENCE);
-        }
-        collector.orphans(&channel)?;
-        let failed = |source| CollectError::Host(Error::Channel { source });
-        let status = self.wait().map_err(failed)?;
-        collector.finish()?;
-        let waits = channel.header().waits.load(Ordering::Relaxed);
-        let (insns, raw_bytes) = (collector.insns, collector.raw_bytes);
-        Ok(Outcome { status, insns, raw_bytes, waits })
+impl std::fmt::Debug for Watch<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("stop", self.stop).finish_non_exhaustive()
     }
 }
 
 impl Tracee {
-    /// Runs the program to its end, takes what it stores and drops it: what collection costs without
-    /// anybody looking. No instruction is counted.
+    /// Runs the program and all that it starts to the end, and gives everything to the sink.
+    ///
+    /// # Errors
+    ///
+    /// If the sink fails, or the stream of a thread cannot be understood; the sink has then been given
+    /// everything up to there, and its end.
+    pub fn collect<S: Sink>(self, sink: &mut S) -> Result<Outcome, CollectError<S::Error>> {
+        let watch = Watch { stop: &AtomicBool::new(false), left_behind: &mut |_| () };
+        self.collect_watched(sink, watch)
+    }
+
+    /// The same, watched.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tracee::collect`].
+    pub fn collect_watched<S: Sink>(
+        mut self,
+        sink: &mut S,
+        watch: Watch<'_>,
+    ) -> Result<Outcome, CollectError<S::Error>> {
+        let channel = self.channel();
+        let mut gather = Gather::new(sink);
+        let mut run = Run::new(Arc::clone(&channel), watch);
+        let taken = run.until_the_end(&mut self, |channel, taken| {
+            gather.buffer(channel, taken)?;
+            channel.clear(taken.index, taken.len);
+            Ok(gather.ends())
+        });
+        let failed = |source| CollectError::Host(Error::Channel { source });
+        if taken.is_err() {
+            run.family.kill();
+        }
+        let status = self.wait().map_err(failed)?;
+        gather.finish(end_of(status))?;
+        taken?;
+        let waits = channel.header().waits.load(Ordering::Relaxed);
+        let (insns, raw_bytes, stopped) = (gather.insns(), run.raw_bytes, run.stopped);
+        Ok(Outcome { status, insns, raw_bytes, waits, stopped })
+    }
+
+    /// Runs the program and all that it starts to the end, takes what they store and drops it: what
+    /// collection costs without anybody looking. No instruction is counted.
     ///
     /// # Errors
     ///
     /// What the system says about the program's end.
     pub fn drain(mut self) -> Result<Outcome, Error> {
         let channel = self.channel();
-        let (mut ticket, mut raw_bytes) = (0, 0);
-        loop {
-            let seen = channel.header().doorbell.load(Ordering::Acquire);
-            let ended = self.has_ended();
-            while let Some(taken) = channel.header().next_full(ticket) {
-                raw_bytes += taken.len;
-                channel.free(taken.index);
-                ticket += 1;
-            }
-            if ended {
-                break;
-            }
-            channel.sleep(seen, PATIENCE);
-        }
+        let watch = Watch { stop: &AtomicBool::new(false), left_behind: &mut |_| () };
+        let mut run = Run::new(Arc::clone(&channel), watch);
+        run.until_the_end(&mut self, |_, _| Ok::<_, Error>(0))?;
         let status = self.wait().map_err(|source| Error::Channel { source })?;
         let waits = channel.header().waits.load(Ordering::Relaxed);
-        Ok(Outcome { status, insns: 0, raw_bytes, waits })
+        let (raw_bytes, stopped) = (run.raw_bytes, run.stopped);
+        Ok(Outcome { status, insns: 0, raw_bytes, waits, stopped })
     }
 }
 
-impl<'a, S: Sink> Collector<'a, S> {
-    fn new(sink: &'a mut S) -> Self {
-        Self { sink, book: Book::default(), threads: HashMap::new(), raw_bytes: 0, insns: 0 }
-    }
-
-    fn buffer(&mut self, channel: &Channel, taken: &Taken) -> Result<(), CollectError<S::Error>> {
-        let bytes = channel.bytes(taken.index, taken.len);
-        self.raw_bytes += taken.len;
-        if taken.kind == BufferKind::ROADMAP {
-            self.book.read(bytes);
-            return Ok(());
-        }
-        self.stream(taken, bytes)
-    }
-
-    fn stream(&mut self, taken: &Taken, bytes: &[u8]) -> Result<(), CollectError<S::Error>> {
-        let id = ThreadId(taken.thread);
-        let process = ProcessId(taken.process);
-        if !self.threads.contains_key(&taken.thread) {
-            let start = ThreadStart { process, ..ThreadStart::default() };
-            self.sink.event(id, &Event::ThreadStart(start)).map_err(CollectError::Sink)?;
-            let thread = Thread { stream: Stream::new(), insns: 0, ended: false };
-            self.threads.insert(taken.thread, thread);
-        }
-        let Some(thread) = self.threads.get_mut(&taken.thread) else { return Ok(()) };
-        let Thread { stream, insns, ended } = thread;
-        let (sink, before) = (&mut *self.sink, *insns);
-        let mut error = None;
-        let mut tell = |records: &mut Vec<Record>, item: Item| {
-            let done = match item {
-                Item::Many => flush(sink, id, insns, records),
-                Item::Block(block) => {
-                    let code = Code { process: block.process, pc: block.entry, bytes: &block.code };
-                    flush(sink, id, insns, records).and_then(|()| sink.code(id, &code).map(drop))
-                }
-                Item::End(status) => {
-                    *ended = true;
-                    let end = Event::ThreadEnd(EndStatus::Exited((status & 0xff) as i32));
-                    flush(sink, id, insns, records).and_then(|()| sink.event(id, &end).map(drop))
-                }
-            };
-            if let Err(e) = done {
-                error.get_or_insert(e);
-            }
-        };
-        let read = stream.read(bytes, &self.book, &mut tell);
-        if let Some(error) = error {
-            return Err(CollectError::Sink(error));
-        }
-        flush(self.sink, id, insns, &mut stream.records).map_err(CollectError::Sink)?;
-        self.insns += *insns - before;
-        read.map_err(|broken| {
-            CollectError::Host(Error::Stream { thread: id.0, why: broken.why, at: broken.at })
-        })
-    }
-
-    /// Takes what threads left behind that were killed.
-    fn orphans(&mut self, channel: &Channel) -> Result<(), CollectError<S::Error>> {
-        let mut left: Vec<Taken> = channel.header().orphans().collect();
-        left.sort_by_key(|t| t.kind != BufferKind::ROADMAP);
-        for taken in left {
-            let whole = Taken { len: u64::MAX, ..taken };
-            // What a dying thread did not finish is not an error.
-            let _ = self.buffer(channel, &whole);
-        }
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<(), CollectError<S::Error>> {
-        let mut ids: Vec<u32> = self.threads.keys().copied().collect();
-        ids.sort_unstable();
-        for id in ids {
-            let Some(thread) = self.threads.get_mut(&id) else { continue };
-            let before = thread.insns;
-            thread.stream.end();
-            let records = &mut thread.stream.records;
-            flush(self.sink, ThreadId(id), &mut thread.insns, records)
-                .map_err(CollectError::Sink)?;
-            self.insns += thread.insns - before;
-            if !thread.ended {
-                let end = Event::ThreadEnd(EndStatus::Unknown);
-                self.sink.event(ThreadId(id), &end).map_err(CollectError::Sink)?;
-            }
-        }
-        self.sink.finish().map_err(CollectError::Sink)
-    }
+/// A collection on its way.
+struct Run<'a> {
+    channel: Arc<Channel>,
+    watch: Watch<'a>,
+    family: Family,
+    ticket: u64,
+    /// Since when the next ticket is missing though later ones are there.
+    missing: Option<Instant>,
+    raw_bytes: u64,
+    stopped: bool,
 }
 
-fn flush<S: Sink>(
-    sink: &mut S,
-    id: ThreadId,
-    insns: &mut u64,
-    records: &mut Vec<Record>,
-) -> Result<(), S::Error> {
-    if records.is_empty() {
-        return Ok(());
+impl<'a> Run<'a> {
+    fn new(channel: Arc<Channel>, watch: Watch<'a>) -> Self {
+        let family = Family::default();
+        Self { channel, watch, family, ticket: 0, missing: None, raw_bytes: 0, stopped: false }
     }
-    sink.records(&Batch::new(id, *insns, records))?;
-    *insns += records.iter().filter(|r| matches!(r, Record::Insn { .. })).count() as u64;
-    records.clear();
-    Ok(())
+
+    /// Gives every buffer to `each` until nobody lives; `each` says how many processes have said that they
+    /// end.
+    fn until_the_end<E>(
+        &mut self,
+        tracee: &mut Tracee,
+        mut each: impl FnMut(&Channel, &Taken) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        let mut over = None;
+        let (mut ends, mut ending) = (0, None);
+        loop {
+            let seen = self.channel.header().doorbell.load(Ordering::Acquire);
+            let alive = self.family.look(&self.channel);
+            while let Some(taken) = self.next(alive) {
+                self.raw_bytes += taken.len;
+                let said = each(&self.channel, &taken)?;
+                self.channel.free(taken.index);
+                if said != ends {
+                    (ends, ending) = (said, Some(Instant::now()));
+                }
+            }
+            if alive == 0 {
+                return Ok(());
+            }
+            if over.is_none() && tracee.has_ended() {
+                over = Some(Instant::now());
+            }
+            if over.is_some_and(|since: Instant| since.elapsed() > LEFT_BEHIND) {
+                (self.watch.left_behind)(alive);
+                over = Some(Instant::now() + Duration::from_secs(u32::MAX.into()));
+            }
+            if self.watch.stop.load(Ordering::Relaxed) {
+                self.stopped = true;
+                self.family.kill();
+            }
+            let soon = ending.is_some_and(|since: Instant| since.elapsed() < PATIENCE);
+            let patience = if soon { SHORT_PATIENCE } else { PATIENCE };
+            self.channel.sleep(seen, patience);
+        }
+    }
+
+    /// The next full buffer. A thread that dies between taking a ticket and saying so leaves a hole.
+    fn next(&mut self, alive: usize) -> Option<Taken> {
+        let header = self.channel.header();
+        loop {
+            if let Some(taken) = header.next_full(self.ticket) {
+                self.ticket += 1;
+                self.missing = None;
+                return Some(taken);
+            }
+            if header.tickets.load(Ordering::Acquire) <= self.ticket {
+                self.missing = None;
+                return None;
+            }
+            let since = *self.missing.get_or_insert_with(Instant::now);
+            if alive != 0 && since.elapsed() < ON_ITS_WAY {
+                return None;
+            }
+            self.ticket += 1;
+            self.missing = None;
+        }
+    }
 }

@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -17,6 +18,7 @@ use super::channel::{Channel, wait, wake};
 use super::inject::{How, Order, inject};
 use super::launch::is_x86_64;
 use super::remote::wait_stop;
+use crate::words;
 
 /// How long to sleep at most before looking whether the work is over.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -82,14 +84,14 @@ fn serve(channel: &Channel, index: usize, how: How) {
         return;
     }
     let order = order(channel, slot, how);
-    await_exec(tid, &order);
+    await_exec(channel, tid, &order);
     slot.set(ExecState::FREE);
     wake(&slot.state);
 }
 
 fn order(channel: &Channel, slot: &ExecSlot, how: How) -> Order {
     let ids = [slot.process.load(Ordering::Relaxed), slot.traced.load(Ordering::Relaxed)];
-    Order { tap: channel.fd(), tap_len: channel.len(), ids, how }
+    Order { tap: channel.fd(), tap_len: channel.len(), ids, follows: true, how }
 }
 
 fn seize(tid: i32) -> bool {
@@ -99,7 +101,7 @@ fn seize(tid: i32) -> bool {
 }
 
 /// Waits for the new program and injects; or for the stop that says that the call has failed.
-fn await_exec(tid: i32, order: &Order) {
+fn await_exec(channel: &Channel, tid: i32, order: &Order) {
     loop {
         let mut status = 0;
         // A thread that is not the first of its process changes its number by `exec`, so wait
@@ -114,8 +116,11 @@ fn await_exec(tid: i32, order: &Order) {
         }
         let (event, signal) = (status >> 16, libc::WSTOPSIG(status));
         if event == libc::PTRACE_EVENT_EXEC {
+            // The old program's threads are gone, with what they had begun.
+            channel.header().submit_left(order.ids[0]);
             // A program that cannot be taken over runs on as it is.
             if !leave_call(pid) || !is_x86_64(pid) || inject(pid, order).is_err() {
+                tell_untraced(channel, pid, order);
                 detach(pid, 0);
             }
             return;
@@ -140,6 +145,22 @@ fn leave_call(pid: i32) -> bool {
             && libc::ptrace(libc::PTRACE_CONT, pid, 0, 0) == 0
     };
     going && wait_stop(pid).is_ok_and(|signal| signal == libc::SIGTRAP)
+}
+
+/// Says in the stream of a thread that its new program is not recorded.
+fn tell_untraced(channel: &Channel, pid: i32, order: &Order) {
+    if !order.how.traced {
+        return;
+    }
+    let path = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let path = path.as_os_str().as_bytes();
+    let mut item = Vec::new();
+    item.extend(words::EXEC.to_le_bytes());
+    item.extend((path.len() as u32).to_le_bytes());
+    item.extend(path);
+    item.extend(words::UNTRACED.to_le_bytes());
+    item.extend(0u64.to_le_bytes());
+    channel.put(order.ids, &item);
 }
 
 fn detach(pid: i32, signal: usize) {

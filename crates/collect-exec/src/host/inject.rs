@@ -35,6 +35,8 @@ pub struct Order {
     pub tap_len: u64,
     /// The trace's numbers of the process and its first thread.
     pub ids: [u32; 2],
+    /// Whether the process had a program before that was recorded.
+    pub follows: bool,
     /// How it is to run.
     pub how: How,
 }
@@ -90,6 +92,7 @@ fn boot(remote: &Remote, reserved: &[[u64; 2]], order: &Order) -> Boot {
         reserved_len: reserved.len() as u64,
         reserved: [[0; 2]; RESERVED],
         ids: order.ids,
+        follows: u64::from(order.follows),
         traced: u64::from(order.how.traced),
         debug: order.how.debug,
     };

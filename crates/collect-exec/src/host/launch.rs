@@ -4,12 +4,13 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Output};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ichnos_tap::Layout;
+use ichnos_base::EndStatus;
+use ichnos_tap::{Layout, MOST_BUFFERS};
 
 use super::channel::Channel;
 use super::follow::Follower;
@@ -17,8 +18,9 @@ use super::inject::{How, Order, inject};
 use super::remote::wait_stop;
 use crate::{Error, engine};
 
-/// Buffers of the tap: enough for as many threads as programs have in earnest.
-const BUFFERS: usize = 1024;
+/// Buffers of the tap: one for each thread that runs; threads that sleep give theirs back when there
+/// are few.
+const BUFFERS: usize = MOST_BUFFERS;
 /// Bytes of each: large enough to make a switch cheap, small enough to stay in a cache level.
 const BUFFER_LEN: u64 = 256 << 10;
 
@@ -240,8 +242,20 @@ fn take_over(pid: i32, channel: &Channel, how: How) -> Result<(), Error> {
         let exe = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         return Err(Error::NotX86_64 { program: exe.to_string_lossy().into_owned() });
     }
-    let order = Order { tap: channel.fd(), tap_len: channel.len(), ids: [0, 0], how };
-    inject(pid, &order)
+    if let Some(life) = channel.header().claim_life(std::process::id(), 0) {
+        life.begin(pid as u32);
+    }
+    let (tap, tap_len) = (channel.fd(), channel.len());
+    inject(pid, &Order { tap, tap_len, ids: [0, 0], follows: false, how })
+}
+
+/// How a process ended that was waited for.
+pub fn end_of(status: ExitStatus) -> EndStatus {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => EndStatus::Exited(code),
+        (None, Some(signal)) => EndStatus::Killed(signal),
+        (None, None) => EndStatus::Unknown,
+    }
 }
 
 /// Whether a process runs a 64-bit x86 program; yes if that cannot be found out.

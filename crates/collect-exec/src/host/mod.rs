@@ -4,7 +4,10 @@
 mod book;
 mod channel;
 mod collect;
+mod family;
 mod follow;
+mod gather;
+mod images;
 mod inject;
 mod launch;
 mod maps;
@@ -12,7 +15,8 @@ mod program;
 mod remote;
 mod self_image;
 mod stream;
+mod told;
 mod varying;
 
-pub use collect::{CollectError, Outcome};
+pub use collect::{CollectError, Outcome, Watch};
 pub use launch::{Launch, Randomize, Record, Tracee};

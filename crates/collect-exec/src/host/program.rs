@@ -23,6 +23,8 @@ pub enum Until {
     Next(GuestVa),
     /// The instruction there did not retire.
     Cut(GuestVa),
+    /// To its last instruction.
+    End,
     /// Nobody knows.
     Unknown,
 }
@@ -171,7 +173,7 @@ impl Program {
             let target = match (exit.kind, until) {
                 (ExitKind::Direct, _) => exit.target,
                 (ExitKind::Conditional, Until::Next(next)) if next == exit.target => next,
-                (ExitKind::Conditional, Until::Next(_) | Until::Cut(_)) => continue,
+                (ExitKind::Conditional, Until::Next(_) | Until::Cut(_) | Until::End) => continue,
                 (ExitKind::Indirect, Until::Next(next)) => next,
                 (ExitKind::Conditional | ExitKind::Indirect, _) => {
                     return (exit.records, exit.ops, None);

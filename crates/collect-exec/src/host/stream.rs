@@ -11,6 +11,7 @@ use ichnos_trace::{RefKind, Register};
 
 use super::book::{Book, Known, Varies};
 use super::program::{Registers, Until};
+use super::told::Told;
 use crate::plan;
 use crate::words::{self, Run, u32_at, u64_at};
 
@@ -28,14 +29,17 @@ pub struct Broken {
 
 /// What an item of a stream comes to.
 #[derive(Debug)]
-pub enum Item {
+pub enum Item<'a> {
     /// A block is about to be recorded for the first time by this thread.
     Block(Rc<Known>),
     /// There are so many records that they are better taken away.
     Many,
-    /// The thread has ended.
-    End(u64),
+    /// Something happened to the thread.
+    Told(Told<'a>),
 }
+
+/// Who hears of items, and gets the records before them.
+pub type Tell<'t> = dyn FnMut(&mut Vec<Record>, Item<'_>) + 't;
 
 /// The state of one thread's stream.
 #[derive(Debug)]
@@ -48,6 +52,8 @@ pub struct Stream {
     runs: Vec<Run>,
     /// The blocks that this thread has been through, a bit each.
     known: Vec<u64>,
+    /// A time that was told while a block was held, which came before it.
+    late: Option<u64>,
     /// Records that nobody has taken yet.
     pub records: Vec<Record>,
 }
@@ -61,20 +67,26 @@ impl Stream {
             words: Vec::new(),
             runs: Vec::new(),
             known: Vec::new(),
+            late: None,
             records: Vec::new(),
         }
     }
 
-    /// Takes a buffer; `tell` hears of blocks before their records, and of the end.
-    pub fn read(
-        &mut self,
-        bytes: &[u8],
-        book: &Book,
-        tell: &mut dyn FnMut(&mut Vec<Record>, Item),
-    ) -> Result<(), Broken> {
+    /// Takes a buffer; `tell` hears of blocks before their records, and of events.
+    pub fn read(&mut self, bytes: &[u8], book: &Book, tell: &mut Tell<'_>) -> Result<(), Broken> {
         let mut at = 0;
         while let Some(tag) = u32_at(bytes, at).filter(|&t| t != 0) {
             let broken = |why| Broken { why, at };
+            if tag >= words::FIRST_WIDE {
+                let len = u32_at(bytes, at + 4).ok_or(broken("an event is cut"))? as usize;
+                let start = at + words::WIDE_HEAD;
+                let contents = bytes.get(start..start.saturating_add(len));
+                let contents = contents.ok_or(broken("an event is cut"))?;
+                let told = Told::wide(tag, contents).ok_or(broken("an event is unknown"))?;
+                self.tell(told, tell);
+                at = start + len;
+                continue;
+            }
             if tag >= words::FIRST_EVENT {
                 let value = u64_at(bytes, at + 4).ok_or(broken("an event is cut"))?;
                 self.event(tag, value, tell);
@@ -83,6 +95,7 @@ impl Stream {
             }
             let block = book.get(tag).ok_or(broken("a block is unknown"))?;
             self.finish(Until::Next(block.entry));
+            self.tell_late(tell);
             if self.is_new(tag) {
                 tell(&mut self.records, Item::Block(Rc::clone(block)));
             } else if self.records.len() >= MANY {
@@ -98,20 +111,43 @@ impl Stream {
         self.finish(Until::Unknown);
     }
 
-    fn event(&mut self, tag: u32, value: u64, tell: &mut dyn FnMut(&mut Vec<Record>, Item)) {
+    /// An event that is a note for the stream itself, or one to be told.
+    fn event(&mut self, tag: u32, value: u64, tell: &mut Tell<'_>) {
         match tag {
             words::LEFT => self.finish(Until::Next(GuestVa(value))),
             words::CUT => self.finish(Until::Cut(GuestVa(value))),
-            words::FS_BASE => {
-                // Part of the state after the block that changed it.
-                self.finish(Until::Unknown);
-                self.registers[usize::from(plan::FS.0)] = value;
+            // Part of the state after the block that changed it.
+            words::FS_BASE | words::GS_BASE => {
+                self.finish(Until::End);
+                let base = if tag == words::FS_BASE { plan::FS } else { plan::GS };
+                self.registers[usize::from(base.0)] = value;
             }
-            words::END => {
-                self.finish(Until::Unknown);
-                tell(&mut self.records, Item::End(value));
+            words::TIME => self.late = Some(value),
+            _ => {
+                if let Some(told) = Told::plain(tag, value) {
+                    self.tell(told, tell);
+                }
             }
-            _ => {}
+        }
+    }
+
+    fn tell(&mut self, told: Told<'_>, tell: &mut Tell<'_>) {
+        let until = match &told {
+            Told::Signal(info) => Until::Next(info.interrupted),
+            Told::Default(_) => Until::Unknown,
+            _ => Until::End,
+        };
+        self.finish(until);
+        // A thread's start, and what its process is, come before any time.
+        if !matches!(told, Told::Start(_) | Told::Exec(_) | Told::Map(_) | Told::Unmap(..)) {
+            self.tell_late(tell);
+        }
+        tell(&mut self.records, Item::Told(told));
+    }
+
+    fn tell_late(&mut self, tell: &mut Tell<'_>) {
+        if let Some(ns) = self.late.take() {
+            tell(&mut self.records, Item::Told(Told::Time(ns)));
         }
     }
 

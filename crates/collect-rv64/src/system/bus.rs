@@ -31,6 +31,17 @@ pub(crate) struct Bus {
     pub(crate) power: Option<Power>,
     /// Ticks of the machine's clock, as of now.
     pub(crate) clock: u64,
+    access: Accesses,
+}
+
+/// Whether devices may be reached while a hart runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Accesses {
+    Admitted,
+    /// Not before the clock has been brought up to date.
+    Refused,
+    /// One was refused just now.
+    WasRefused,
 }
 
 impl Bus {
@@ -43,6 +54,7 @@ impl Bus {
             disk,
             power: None,
             clock: 0,
+            access: Accesses::Admitted,
         }
     }
 
@@ -56,6 +68,33 @@ impl Bus {
     fn update_lines(&mut self) {
         self.plic.set_level(uart::SOURCE, self.uart.interrupts());
         self.plic.set_level(disk::SOURCE, self.disk.as_ref().is_some_and(Disk::interrupts));
+    }
+
+    /// Refuses accesses to devices from now on.
+    pub(crate) fn refuse_devices(&mut self) {
+        self.access = Accesses::Refused;
+    }
+
+    /// Admits accesses to devices from now on.
+    pub(crate) fn admit_devices(&mut self) {
+        self.access = Accesses::Admitted;
+    }
+
+    /// A device is about to be reached; false if it must not be.
+    pub(crate) fn admit_device(&mut self) -> bool {
+        if self.access == Accesses::Refused {
+            self.access = Accesses::WasRefused;
+        }
+        self.access == Accesses::Admitted
+    }
+
+    /// Whether an access was just refused.
+    pub(crate) fn take_refused(&mut self) -> bool {
+        let refused = self.access == Accesses::WasRefused;
+        if refused {
+            self.access = Accesses::Refused;
+        }
+        refused
     }
 
     /// Bytes that arrive at the serial port.

@@ -4,8 +4,6 @@
 use std::io::Write;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
 /// The other end of the serial port.
 pub trait Console {
     /// Takes what the guest wrote.
@@ -21,6 +19,11 @@ pub trait Console {
         let _ = until_timer;
         false
     }
+
+    /// Whether the one at the console wants the machine to end.
+    fn wants_to_leave(&self) -> bool {
+        false
+    }
 }
 
 impl<C: Console + ?Sized> Console for &mut C {
@@ -34,6 +37,10 @@ impl<C: Console + ?Sized> Console for &mut C {
 
     fn idle(&mut self, until_timer: Option<Duration>) -> bool {
         (**self).idle(until_timer)
+    }
+
+    fn wants_to_leave(&self) -> bool {
+        (**self).wants_to_leave()
     }
 }
 
@@ -92,47 +99,6 @@ impl<W: Write> Console for Script<W> {
 
     fn input(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.pending)
-    }
-}
-
-/// This process's standard input and output.
-#[derive(Debug, Default)]
-pub struct Terminal {
-    closed: bool,
-}
-
-impl Terminal {
-    fn ready(&self, wait: Duration) -> bool {
-        let stdin = rustix::stdio::stdin();
-        let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
-        let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
-        !self.closed && matches!(poll(&mut fds, Some(&wait)), Ok(n) if n > 0)
-    }
-}
-
-impl Console for Terminal {
-    fn output(&mut self, bytes: &[u8]) {
-        let mut out = std::io::stdout().lock();
-        // A closed terminal must not change what the guest does.
-        let _ = out.write_all(bytes).and_then(|()| out.flush());
-    }
-
-    fn input(&mut self) -> Vec<u8> {
-        let mut bytes = vec![0; 256];
-        if !self.ready(Duration::ZERO) {
-            return Vec::new();
-        }
-        let got = rustix::io::read(rustix::stdio::stdin(), &mut bytes[..]).unwrap_or(0);
-        self.closed = got == 0;
-        bytes.truncate(got);
-        bytes
-    }
-
-    fn idle(&mut self, until_timer: Option<Duration>) -> bool {
-        // Guest time passes as real time while nothing happens.
-        let wait = until_timer.unwrap_or(Duration::from_secs(1)).min(Duration::from_secs(1));
-        self.ready(wait);
-        !self.closed || until_timer.is_some()
     }
 }
 

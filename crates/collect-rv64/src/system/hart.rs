@@ -43,6 +43,7 @@ pub(crate) struct Hart {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Taken {
     pub(crate) cause: u64,
+    pub(crate) value: u64,
     pub(crate) interrupted: GuestVa,
     pub(crate) handler: GuestVa,
 }
@@ -75,7 +76,7 @@ impl SystemWorld<'_> {
             return Ok((va & !(PAGE - 1), all, regime.mode));
         }
         let read = |pa: u64| {
-            let allowed = self.csrs.pmp.rights(pa, 8, Privilege::Supervisor)?.read;
+            let allowed = self.csrs.pmp.rights(pa, Privilege::Supervisor).read;
             let index = self.bus.ram_index(pa, 8).filter(|_| allowed)?;
             Some(self.bus.ram.read::<8>(index))
         };
@@ -89,6 +90,17 @@ impl SystemWorld<'_> {
     /// The physical address of a virtual one, without touching anything.
     pub(crate) fn peek(&self, va: GuestVa, access: Access) -> Option<GuestPa> {
         let (page, _, _) = self.translate(va.0, access).ok()?;
+        Some(GuestPa(page | (va.0 % PAGE)))
+    }
+
+    /// The physical address that is mapped, whatever this mode may do with it.
+    pub(crate) fn look_up(&self, va: GuestVa) -> Option<GuestPa> {
+        let present = self.regime(Access::Load);
+        if present.is_bare() {
+            return Some(GuestPa(va.0));
+        }
+        let read = |pa: u64| Some(self.bus.ram.read::<8>(self.bus.ram_index(pa, 8)?));
+        let (page, _) = present.walk(va.0, read).ok()?;
         Some(GuestPa(page | (va.0 % PAGE)))
     }
 }
@@ -108,33 +120,27 @@ impl World for SystemWorld<'_> {
         let (page, rights, mode) = self.translate(va, access)?;
         let pa = page | (va % PAGE);
         let fault = Trap::new(access.access_fault(), va);
-        let whole = self.csrs.pmp.rights(page, PAGE, mode);
-        let allowed = match whole {
-            Some(rights) => rights,
-            // Protection changes inside the page: the access alone decides, and
-            // no access is longer than what its alignment keeps together.
-            None => self.csrs.pmp.rights(pa, 1, mode).ok_or(fault)?,
-        };
+        let allowed = self.csrs.pmp.rights(page, mode);
         if !allowed.allows(access) {
             return Err(fault);
         }
-        let Some(index) = self.bus.ram_index(page, PAGE_SIZE) else { return Ok(Place::Device(pa)) };
-        if whole.is_some() {
-            let has_code = self.bus.ram.has_code(index / PAGE_SIZE);
-            let rights = Rights {
-                read: rights.read && allowed.read,
-                write: rights.write && allowed.write && !has_code,
-                exec: rights.exec && allowed.exec,
-            };
-            // Under MPRV, code and data go different ways in one bank: enter
-            // only what this kind of access may use.
-            let rights = match (self.csrs.mstatus & csr::MPRV != 0, access) {
-                (true, Access::Fetch) => Rights { exec: true, ..Rights::default() },
-                (true, _) => Rights { exec: false, ..rights },
-                _ => rights,
-            };
-            cpu.tlb.fill(va, index, rights);
-        }
+        let Some(index) = self.bus.ram_index(page, PAGE_SIZE) else {
+            return if self.bus.admit_device() { Ok(Place::Device(pa)) } else { Err(fault) };
+        };
+        let has_code = self.bus.ram.has_code(index / PAGE_SIZE);
+        let rights = Rights {
+            read: rights.read && allowed.read,
+            write: rights.write && allowed.write && !has_code,
+            exec: rights.exec && allowed.exec,
+        };
+        // Under MPRV, code and data go different ways in one bank: enter only what
+        // this kind of access may use.
+        let rights = match (self.csrs.mstatus & csr::MPRV != 0, access) {
+            (true, Access::Fetch) => Rights { exec: true, ..Rights::default() },
+            (true, _) => Rights { exec: false, ..rights },
+            _ => rights,
+        };
+        cpu.tlb.fill(va, index, rights);
         Ok(Place::Ram(index + (va % PAGE) as usize))
     }
 
@@ -213,7 +219,7 @@ impl Hart {
         let vectored = cause & INTERRUPT != 0 && vector & 1 != 0;
         self.cpu.pc = (vector & !3) + if vectored { 4 * (cause & 63) } else { 0 };
         self.status_changed(old);
-        Taken { cause, interrupted: GuestVa(interrupted), handler: GuestVa(self.cpu.pc) }
+        Taken { cause, value, interrupted: GuestVa(interrupted), handler: GuestVa(self.cpu.pc) }
     }
 
     /// Takes an exception.
@@ -296,17 +302,24 @@ impl Hart {
             _ => (insn.rs1 != 0).then_some(base & !operand),
         };
         if let Some(new) = new {
-            let (status, satp) = (self.csrs.mstatus, self.csrs.satp);
-            self.csrs.write(&mut self.cpu, csr, new)?;
-            let protection = matches!(csr.0, 0x3a0..=0x3bf);
-            if self.csrs.satp != satp || protection {
-                self.cpu.tlb.flush();
-            }
-            if self.csrs.mstatus != status {
-                self.status_changed(status);
-            }
+            self.set_csr(csr, new)?;
         }
         self.cpu.set_x(insn.rd, old);
+        Some(())
+    }
+
+    /// Writes a control register that can be read, with all that follows from
+    /// it; none if it is read-only.
+    pub(crate) fn set_csr(&mut self, csr: Csr, value: u64) -> Option<()> {
+        let (status, satp) = (self.csrs.mstatus, self.csrs.satp);
+        self.csrs.write(&mut self.cpu, csr, value)?;
+        let protection = matches!(csr.0, 0x3a0..=0x3bf);
+        if self.csrs.satp != satp || protection {
+            self.cpu.tlb.flush();
+        }
+        if self.csrs.mstatus != status {
+            self.status_changed(status);
+        }
         Some(())
     }
 

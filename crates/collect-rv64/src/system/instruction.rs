@@ -61,6 +61,8 @@ impl<C: Console, T: Tracer> Machine<C, T> {
     }
 
     fn csr(&mut self, n: usize, insn: &Insn) -> Flow<T> {
+        // A device may have lowered its line since the hart last stopped.
+        self.update_lines(n);
         let time = self.bus.clint.time(self.bus.clock);
         let hart = &mut self.harts[n];
         let is_space = Csr(insn.imm as u16) == Csr::SATP;
@@ -98,7 +100,16 @@ impl<C: Console, T: Tracer> Machine<C, T> {
         }
         sbi::call(&mut self.harts, n, &mut self.bus);
         let result = self.harts[n].cpu.x(10) as i64;
-        self.event(n, &Event::SyscallReturn { number, result })
+        if self.event(n, &Event::SyscallReturn { number, result })? == More::Enough {
+            return Ok(More::Enough);
+        }
+        // The call may have started another hart.
+        for other in 0..self.harts.len() {
+            if self.tell_mode(other)? == More::Enough {
+                return Ok(More::Enough);
+            }
+        }
+        Ok(More::Yes)
     }
 
     fn leave(&mut self, n: usize, insn: &Insn) -> Flow<T> {

@@ -8,19 +8,19 @@
 
 use std::time::Duration;
 
-use ichnos_base::{
-    DriveError, EndStatus, Event, GuestPa, GuestVa, HartId, SignalInfo, ThreadId, ThreadStart,
-};
+use ichnos_base::{DriveError, EndStatus, Event, GuestPa, GuestVa, HartId, ThreadId};
 
+use crate::debug::{Both, Debug};
 use crate::engine::Engine;
 use crate::error::{Error, RunError};
 use crate::exec::Exit;
+use crate::gdb::{self, GdbAt, Parting};
 use crate::system::bus::{Bus, Power};
 use crate::system::console::Console;
 use crate::system::csr::irq;
-use crate::system::hart::{Hart, State, SystemWorld, Taken};
+use crate::system::hart::{Hart, State, SystemWorld};
 use crate::system::loader::Start;
-use crate::system::privilege::Privilege;
+use crate::system::tell::Told;
 use crate::system::tree::TIMEBASE;
 use crate::system::{Boot, Config, Ending, Outcome};
 use crate::tracer::{More, Tracer};
@@ -30,8 +30,6 @@ use crate::trap::{Access, Trap};
 const INSNS_PER_TICK: u64 = 100;
 /// A single hart comes back at least this often, to look at the console.
 const LONGEST_RUN: u64 = 200_000;
-/// The interrupt bit of a cause.
-const INTERRUPT: u64 = 1 << 63;
 
 /// Who answers `ecall` from supervisor mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +55,22 @@ pub(crate) struct Machine<C, T> {
     slots: u64,
     /// By how much a single hart is ahead of that in its present turn.
     in_turn: u64,
+    /// A turn in which the debugger stopped the machine.
+    unfinished: Option<Turn>,
+    /// What a debugger wants.
+    pub(super) debug: Option<Debug>,
+    gdb: Option<GdbAt>,
+    started: bool,
+    /// What the trace was told last of each hart's mode.
+    pub(super) told: Vec<Option<Told>>,
+}
+
+/// A hart's turn, as far as it has come.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    hart: usize,
+    length: u64,
+    left: u64,
 }
 
 pub(super) type Flow<T> = Result<More, RunError<<T as Tracer>::Error>>;
@@ -64,7 +78,7 @@ pub(super) type Flow<T> = Result<More, RunError<<T as Tracer>::Error>>;
 impl<C: Console, T: Tracer> Machine<C, T> {
     pub(crate) fn new(
         config: &Config,
-        (bus, start): (Bus, Start),
+        (mut bus, start): (Bus, Start),
         console: C,
         tracer: T,
     ) -> Result<Self, Error> {
@@ -87,6 +101,11 @@ impl<C: Console, T: Tracer> Machine<C, T> {
                 hart.state = State::Stopped;
             }
         }
+        // A single hart's clock runs on during its turn: devices are reached
+        // only when it is right. With several harts it stands still meanwhile.
+        if config.harts == 1 {
+            bus.refuse_devices();
+        }
         Ok(Self {
             bus,
             harts,
@@ -100,6 +119,11 @@ impl<C: Console, T: Tracer> Machine<C, T> {
             traps: 0,
             slots: 0,
             in_turn: 0,
+            unfinished: None,
+            debug: None,
+            gdb: config.gdb.clone(),
+            started: false,
+            told: vec![None; config.harts as usize],
         })
     }
 
@@ -138,22 +162,18 @@ impl<C: Console, T: Tracer> Machine<C, T> {
     /// Runs until the guest ends the machine, the limit is reached, nothing can
     /// happen any more, or the sink has seen enough.
     pub(crate) fn run(&mut self) -> Result<Outcome, RunError<T::Error>> {
-        let mut more = self.tell_start()?;
-        let ending = loop {
-            if more == More::Enough {
-                break Ending::SinkHasEnough;
-            }
-            if let Some(ending) = self.ending() {
-                break ending;
-            }
-            self.talk();
-            if !self.anyone_runs() {
-                if !self.idle() {
-                    break Ending::NothingToDo;
+        let debugged = match self.gdb.take() {
+            Some(at) => Some(self.serve(&at)?),
+            None => None,
+        };
+        self.debug = None;
+        let ending = match debugged {
+            Some(Parting::Killed) => Ending::Killed,
+            _ => loop {
+                if let Some(ending) = self.step_on()? {
+                    break ending;
                 }
-                continue;
-            }
-            more = self.round()?;
+            },
         };
         self.talk();
         for hart in 0..self.harts.len() {
@@ -162,6 +182,38 @@ impl<C: Console, T: Tracer> Machine<C, T> {
             }
         }
         Ok(Outcome { ending, retired: self.retired(), ticks: self.slots / INSNS_PER_TICK })
+    }
+
+    fn serve(&mut self, at: &GdbAt) -> Result<Parting, RunError<T::Error>> {
+        let line = gdb::accept(at).map_err(DriveError::Source)?;
+        gdb::serve(self, line)
+    }
+
+    /// Runs every hart's turn, or lets idle time pass; says why the machine ends
+    /// if it does. Inside of a turn that was interrupted it goes on with that.
+    pub(super) fn step_on(&mut self) -> Result<Option<Ending>, RunError<T::Error>> {
+        if !std::mem::replace(&mut self.started, true) && self.tell_start()? == More::Enough {
+            return Ok(Some(Ending::SinkHasEnough));
+        }
+        if self.unfinished.is_none() {
+            if let Some(ending) = self.ending() {
+                return Ok(Some(ending));
+            }
+            self.talk();
+            if self.console.wants_to_leave() {
+                return Ok(Some(Ending::Left));
+            }
+            if !self.anyone_runs() {
+                return Ok((!self.idle()).then_some(Ending::NothingToDo));
+            }
+        }
+        let more = self.round()?;
+        Ok((more == More::Enough).then_some(Ending::SinkHasEnough))
+    }
+
+    /// The hart whose turn it is, or was last.
+    pub(super) fn hart_in_turn(&self) -> usize {
+        self.unfinished.map_or(0, |turn| turn.hart)
     }
 
     fn ending(&mut self) -> Option<Ending> {
@@ -197,25 +249,38 @@ impl<C: Console, T: Tracer> Machine<C, T> {
     /// Every hart's turn.
     fn round(&mut self) -> Flow<T> {
         let single = self.harts.len() == 1;
-        let length = if single { self.run_length() } else { self.quantum };
-        for hart in 0..self.harts.len() {
-            self.bus.clock = self.slots / INSNS_PER_TICK;
-            self.in_turn = 0;
-            let ran = self.turn(hart, length)?;
-            if ran.1 == More::Enough {
+        let mut turn = match self.unfinished.take() {
+            Some(turn) => turn,
+            None if single => self.begin_turn(0, self.run_length()),
+            None => self.begin_turn(0, self.quantum),
+        };
+        loop {
+            if self.turn(&mut turn)? == More::Enough {
                 return Ok(More::Enough);
             }
-            if single {
-                self.slots += ran.0;
+            if self.debug.as_ref().is_some_and(|d| d.pause().is_some()) {
+                self.unfinished = Some(turn);
+                return Ok(More::Yes);
             }
-            if self.bus.power.is_some() {
+            if single {
+                self.slots += turn.length - turn.left;
+            }
+            let next = turn.hart + 1;
+            if self.bus.power.is_some() || next == self.harts.len() {
                 break;
             }
+            turn = self.begin_turn(next, turn.length);
         }
         if !single {
-            self.slots += length;
+            self.slots += turn.length;
         }
         Ok(More::Yes)
+    }
+
+    fn begin_turn(&mut self, hart: usize, length: u64) -> Turn {
+        self.bus.clock = self.slots / INSNS_PER_TICK;
+        self.in_turn = 0;
+        Turn { hart, length, left: length }
     }
 
     /// How long a single hart may run before its timer comes.
@@ -239,7 +304,7 @@ impl<C: Console, T: Tracer> Machine<C, T> {
     }
 
     /// What devices assert towards a hart.
-    fn update_lines(&mut self, n: usize) {
+    pub(super) fn update_lines(&mut self, n: usize) {
         let (clock, bus) = (self.bus.clock, &self.bus);
         let hart = &mut self.harts[n];
         let mut lines = 0;
@@ -286,47 +351,82 @@ impl<C: Console, T: Tracer> Machine<C, T> {
         true
     }
 
-    /// One hart's turn; the result is how many instructions' time it took.
-    fn turn(&mut self, n: usize, length: u64) -> Result<(u64, More), RunError<T::Error>> {
-        let thread = ThreadId(n as u32);
-        let mut left = length;
-        while left > 0 && self.bus.power.is_none() {
+    /// One hart's turn, to its end or to where a debugger stops it.
+    fn turn(&mut self, turn: &mut Turn) -> Flow<T> {
+        let n = turn.hart;
+        while turn.left > 0 && self.bus.power.is_none() {
             if !self.can_run(n) {
                 break;
             }
             if self.harts[n].next_interrupt().is_some() && self.interrupt(n)? == More::Enough {
-                return Ok((length - left, More::Enough));
+                return Ok(More::Enough);
             }
-            let hart = &mut self.harts[n];
-            let before = hart.cpu.retired;
-            let mut world = SystemWorld { bus: &mut self.bus, csrs: &hart.csrs };
-            let exit =
-                self.engine.drive(&mut hart.cpu, &mut world, self.tracer.watch(thread), left);
-            let ran = hart.cpu.retired - before;
-            left -= ran;
-            self.pass(ran);
-            let more = match exit {
-                Exit::Limit => More::Yes,
-                Exit::Fetch | Exit::Look => self.drain(n)?,
-                // A trap takes an instruction's time, so that a hart that only
-                // traps does not hold up the others.
-                Exit::Trap(trap) => {
-                    left = left.saturating_sub(1);
-                    self.pass(1);
-                    self.trap(n, trap)?
-                }
-                Exit::System(insn) => {
-                    left = left.saturating_sub(1);
-                    self.pass(1);
-                    self.system(n, &insn)?
-                }
-            };
-            if more == More::Enough {
-                return Ok((length - left, More::Enough));
+            let pc = self.harts[n].cpu.pc;
+            if self.debug.as_mut().is_some_and(|d| d.stops_before(n, pc)) {
+                break;
+            }
+            let before = turn.left;
+            if self.run_hart(turn)? == More::Enough {
+                return Ok(More::Enough);
+            }
+            let moved = turn.left != before;
+            if moved && self.debug.as_mut().is_some_and(|d| d.stops_after(n)) {
+                break;
             }
         }
         self.share_opened(n);
-        Ok((length - left, self.drain(n)?))
+        self.drain(n)
+    }
+
+    /// Lets a hart run to where the machine must act, and acts.
+    fn run_hart(&mut self, turn: &mut Turn) -> Flow<T> {
+        let n = turn.hart;
+        let before = self.harts[n].cpu.retired;
+        let mut exit = self.drive(n, turn.left);
+        let mut refused = self.bus.take_refused();
+        if refused && self.harts[n].cpu.retired == before {
+            // Nothing ran before, so the clock is right and the access can be made.
+            self.bus.admit_devices();
+            exit = self.drive(n, 1);
+            self.bus.refuse_devices();
+            refused = false;
+        }
+        let ran = self.harts[n].cpu.retired - before;
+        turn.left -= ran;
+        self.pass(ran);
+        match exit {
+            Exit::Limit => Ok(More::Yes),
+            Exit::Fetch | Exit::Look => self.drain(n),
+            // Not a trap: the access is made once the clock is right.
+            Exit::Trap(_) if refused => Ok(More::Yes),
+            // A trap takes an instruction's time, so that a hart that only
+            // traps does not hold up the others.
+            Exit::Trap(trap) => {
+                turn.left = turn.left.saturating_sub(1);
+                self.pass(1);
+                self.trap(n, trap)
+            }
+            Exit::System(insn) => {
+                turn.left = turn.left.saturating_sub(1);
+                self.pass(1);
+                self.system(n, &insn)
+            }
+        }
+    }
+
+    /// Runs a hart under whoever watches it.
+    fn drive(&mut self, n: usize, left: u64) -> Exit {
+        let left = self.debug.as_ref().map_or(left, |d| d.stride(n, left));
+        let hart = &mut self.harts[n];
+        let mut world = SystemWorld { bus: &mut self.bus, csrs: &hart.csrs };
+        let watch = self.tracer.watch(ThreadId(n as u32));
+        match self.debug.as_mut().and_then(Debug::probe) {
+            Some(probe) => {
+                let mut both = Both(watch, probe);
+                self.engine.drive(&mut hart.cpu, &mut world, &mut both, left)
+            }
+            None => self.engine.drive(&mut hart.cpu, &mut world, watch, left),
+        }
     }
 
     /// Lets time pass inside a turn. With several harts the clock stands still
@@ -358,17 +458,6 @@ impl<C: Console, T: Tracer> Machine<C, T> {
         self.tracer.event(ThreadId(n as u32), event, world).map_err(DriveError::Sink)
     }
 
-    fn tell_start(&mut self) -> Flow<T> {
-        for n in 0..self.harts.len() {
-            let start = ThreadStart { os_tid: n as u32, ..ThreadStart::default() };
-            if self.event(n, &Event::ThreadStart(start))? == More::Enough {
-                return Ok(More::Enough);
-            }
-            self.tell_mode(n)?;
-        }
-        Ok(More::Yes)
-    }
-
     /// Takes the interrupt that is due.
     fn interrupt(&mut self, n: usize) -> Flow<T> {
         // What ran so far ran in the old mode.
@@ -385,28 +474,5 @@ impl<C: Console, T: Tracer> Machine<C, T> {
         self.traps += 1;
         let taken = self.harts[n].trap(trap);
         self.tell_trap(n, taken)
-    }
-
-    /// A trap is told like a signal: control went to a handler.
-    fn tell_trap(&mut self, n: usize, taken: Taken) -> Flow<T> {
-        let told = SignalInfo {
-            number: (taken.cause & 63) as i32,
-            code: i32::from(taken.cause & INTERRUPT != 0),
-            interrupted: taken.interrupted,
-            handler: taken.handler,
-        };
-        self.event(n, &Event::Signal(told))?;
-        self.tell_mode(n)
-    }
-
-    /// Marks the privilege, with the address space in the upper bits' place.
-    pub(super) fn tell_mode(&mut self, n: usize) -> Flow<T> {
-        let text = match self.harts[n].csrs.privilege {
-            Privilege::User => "user",
-            Privilege::Supervisor => "supervisor",
-            Privilege::Machine => "machine",
-        };
-        let id = self.harts[n].csrs.satp;
-        self.event(n, &Event::Marker { id, text })
     }
 }

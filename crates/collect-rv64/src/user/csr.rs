@@ -25,7 +25,8 @@ pub(crate) fn execute(cpu: &mut Cpu, insn: &Insn, time: u64) -> Option<()> {
     Some(())
 }
 
-fn read(cpu: &Cpu, csr: Csr, time: u64) -> Option<u64> {
+/// A register's value; none if programs have no such register.
+pub(crate) fn read(cpu: &Cpu, csr: Csr, time: u64) -> Option<u64> {
     Some(match csr {
         Csr::FFLAGS => cpu.fflags.into(),
         Csr::FRM => cpu.frm.into(),
@@ -36,7 +37,8 @@ fn read(cpu: &Cpu, csr: Csr, time: u64) -> Option<u64> {
     })
 }
 
-fn write(cpu: &mut Cpu, csr: Csr, value: u64) -> Option<()> {
+/// Writes a register; none if programs may not.
+pub(crate) fn write(cpu: &mut Cpu, csr: Csr, value: u64) -> Option<()> {
     match csr {
         Csr::FFLAGS => cpu.fflags = value as u8 & 31,
         Csr::FRM => cpu.frm = value as u8 & 7,

@@ -2,7 +2,7 @@
 //! calls are functions over it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use ichnos_base::{EndStatus, GuestVa, ProcessId, ThreadId};
@@ -18,7 +18,9 @@ use crate::user::Config;
 use crate::user::frames::Frames;
 use crate::user::loader::{self, Image};
 use crate::user::process::{FutexKey, OpenFile, Process, Thread, Wait};
-use crate::user::signal::{Action, SIGCHLD, SIGKILL, SIGNALS};
+use crate::user::signal::{
+    Action, Effect, Info, Queue, SIGCHLD, SIGCONT, SIGKILL, SIGNALS, SignalSet,
+};
 use crate::user::space::{Space, View};
 
 /// The first process's number. Fixed, like everything that programs can print.
@@ -27,6 +29,8 @@ const FIRST_PID: u32 = 1000;
 /// What the machine must tell the trace about.
 #[derive(Debug)]
 pub(crate) enum News {
+    /// A thread was there from the start.
+    Began { thread: ThreadId },
     /// A thread was made by another.
     Created { creator: ThreadId, child: ThreadId },
     /// A program was loaded.
@@ -55,6 +59,8 @@ pub(crate) struct Kernel {
     pub(crate) ram: Ram,
     pub(crate) frames: Frames,
     pub(crate) processes: Vec<Process>,
+    /// How many of them nobody forked; they come first.
+    programs: usize,
     pub(crate) threads: Vec<Thread>,
     /// Nanoseconds since the start: instructions executed, and idle time.
     pub(crate) now: u64,
@@ -107,13 +113,14 @@ impl Fetch for View<'_> {
 }
 
 impl Kernel {
-    /// A kernel with one process, ready to run.
+    /// A kernel with its first processes, ready to run.
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         let limit = usize::try_from(config.memory / PAGE_SIZE as u64).unwrap_or(usize::MAX);
         let mut kernel = Self {
             ram: Ram::new(0),
             frames: Frames::new(limit),
             processes: Vec::new(),
+            programs: 0,
             threads: Vec::new(),
             now: 0,
             start_time_ns: config.start_time_ns,
@@ -122,22 +129,54 @@ impl Kernel {
             next_pid: FIRST_PID,
             news: Vec::new(),
         };
-        let pid = kernel.take_pid();
-        kernel.processes.push(Process {
-            id: ProcessId(0),
+        for (program, command) in config.commands() {
+            kernel.begin(config, program, &command)?;
+        }
+        kernel.programs = kernel.processes.len();
+        Ok(kernel)
+    }
+
+    /// A process that nobody forked.
+    fn begin(
+        &mut self,
+        config: &Config,
+        program: &Path,
+        command: &loader::Command,
+    ) -> Result<(), Error> {
+        let pid = self.take_pid();
+        let process = self.processes.len();
+        self.processes.push(Process {
+            id: ProcessId(process as u32),
             pid,
             parent: 1,
             space: Space::default(),
             files: stdio(config)?,
             actions: [Action::default(); SIGNALS],
-            program: config.program.canonicalize().unwrap_or_else(|_| config.program.clone()),
+            program: program.canonicalize().unwrap_or_else(|_| program.to_owned()),
             threads: 1,
             ended: None,
             reaped: false,
+            group: pid,
+            stopped: None,
+            stop_told: false,
+            pending: Queue::default(),
+            alarm: None,
         });
-        kernel.threads.push(Thread::new(ThreadId(0), pid, 0));
-        kernel.load(0, &config.command())?;
-        Ok(kernel)
+        let thread = ThreadId(self.threads.len() as u32);
+        self.threads.push(Thread::new(thread, pid, process));
+        self.news.push(News::Began { thread });
+        self.load(thread.index(), command)
+    }
+
+    /// How the programs that it began with ended, once all have: the status of
+    /// the first that did not end well, or a good one.
+    pub(crate) fn verdict(&self) -> Option<EndStatus> {
+        let programs = &self.processes[..self.programs];
+        let bad = |status: &EndStatus| *status != EndStatus::Exited(0);
+        if programs.iter().any(|p| p.ended.is_none()) {
+            return None;
+        }
+        Some(programs.iter().filter_map(|p| p.ended).find(bad).unwrap_or(EndStatus::Exited(0)))
     }
 
     /// Loads a program into a thread's empty space and points the thread at it.
@@ -185,7 +224,7 @@ impl Kernel {
 
     /// Whether all threads but this one wait or have ended.
     pub(crate) fn is_alone(&self, thread: usize) -> bool {
-        self.threads.iter().enumerate().all(|(n, t)| n == thread || t.wait != Wait::Runnable)
+        (0..self.threads.len()).all(|n| n == thread || !self.can_run(n))
     }
 
     pub(crate) fn take_pid(&mut self) -> u32 {
@@ -244,10 +283,25 @@ impl Kernel {
         let (pid, parent) = (p.pid, p.parent);
         View { ram: &mut self.ram, frames: &mut self.frames, space: &mut p.space }.clear();
         self.release_vfork(pid);
-        if let Some(parent) =
-            self.processes.iter().position(|p| p.pid == parent && p.ended.is_none())
-        {
-            self.signal_process(parent, SIGCHLD);
+        let (code, status) = match status {
+            EndStatus::Killed(signal) => (CLD_KILLED, signal),
+            EndStatus::Exited(status) => (CLD_EXITED, status),
+            _ => (CLD_EXITED, 0),
+        };
+        self.tell_parent(process, parent, (code, status));
+    }
+
+    /// Lets a parent know of what happened to its child.
+    pub(crate) fn tell_parent(&mut self, child: usize, parent: u32, (code, status): (i32, i32)) {
+        let pid = u64::from(self.processes[child].pid);
+        let is_it = |p: &Process| p.pid == parent && p.ended.is_none();
+        if let Some(parent) = self.processes.iter().position(is_it) {
+            // A parent that ignores its children need not wait for them.
+            if self.processes[parent].actions[SIGCHLD as usize].handler == 1 {
+                self.processes[child].reaped |= self.processes[child].ended.is_some();
+            }
+            let extra = u64::from(status as u32);
+            self.signal_process(parent, Info { signal: SIGCHLD, code, value: pid, extra });
         }
         for t in &mut self.threads {
             if t.wait == Wait::Child {
@@ -265,26 +319,92 @@ impl Kernel {
         }
     }
 
-    /// Sends a signal to some thread of a process that does not block it.
-    pub(crate) fn signal_process(&mut self, process: usize, signal: u32) {
-        let of = |t: &Thread| t.process == process && t.wait != Wait::Ended;
-        let open = |t: &Thread| of(t) && t.blocked.0 >> (signal - 1) & 1 == 0;
-        let target =
-            self.threads.iter().position(open).or_else(|| self.threads.iter().position(of));
-        if let Some(thread) = target {
-            self.signal_thread(thread, signal);
+    /// Sends a signal to a process: any thread that does not block it takes it.
+    pub(crate) fn signal_process(&mut self, process: usize, info: Info) {
+        if !self.arrives(process, info.signal) {
+            return;
+        }
+        self.processes[process].pending.push(info);
+        let open = |t: &Thread| {
+            t.process == process && t.wait != Wait::Ended && !t.blocked.has(info.signal)
+        };
+        if let Some(thread) = self.threads.iter().position(open) {
+            self.interrupt(thread);
         }
     }
 
-    /// Makes a signal pending for a thread.
-    pub(crate) fn signal_thread(&mut self, thread: usize, signal: u32) {
-        let t = &mut self.threads[thread];
-        t.pending = t.pending.with(signal);
-        if signal == SIGKILL {
-            t.blocked = t.blocked.without(SIGKILL);
+    /// Sends a signal to a thread.
+    pub(crate) fn signal_thread(&mut self, thread: usize, info: Info) {
+        if self.arrives(self.threads[thread].process, info.signal) {
+            self.threads[thread].pending.push(info);
+            self.interrupt(thread);
         }
     }
+
+    /// What a signal does at once; false if that is all, as nobody wants it.
+    fn arrives(&mut self, process: usize, signal: u32) -> bool {
+        let p = &mut self.processes[process];
+        let stops = SignalSet(0xf << (SIGCONT as u64));
+        if signal == SIGCONT {
+            p.pending.remove(stops);
+            if p.stopped.take().is_some() {
+                p.stop_told = false;
+            }
+        }
+        if signal == SIGKILL {
+            p.stopped = None;
+        }
+        let ignored = p.actions[signal as usize].effect(signal) == Effect::Ignore;
+        // One that is blocked may still be waited for.
+        let of = |t: &&Thread| t.process == process && t.wait != Wait::Ended;
+        !ignored || self.threads.iter().filter(of).all(|t| t.blocked.has(signal))
+    }
+
+    /// Ends a thread's wait if a signal is there for it.
+    pub(crate) fn interrupt(&mut self, thread: usize) {
+        let t = &self.threads[thread];
+        let waits = !matches!(t.wait, Wait::Runnable | Wait::Ended | Wait::Vfork { .. });
+        let due =
+            t.pending.is_open(t.blocked) || self.processes[t.process].pending.is_open(t.blocked);
+        if !waits || !due {
+            return;
+        }
+        let t = &mut self.threads[thread];
+        t.wait = Wait::Runnable;
+        t.poll_until = None;
+        t.interrupted = t.in_call.take();
+        if t.interrupted.is_none() {
+            t.cpu.set_x(10, -i64::from(Errno::INTR.raw_os_error()) as u64);
+        }
+    }
+
+    /// The next signal that a thread must deal with.
+    pub(crate) fn take_signal(&mut self, thread: usize) -> Option<Info> {
+        let t = &mut self.threads[thread];
+        let blocked = t.blocked.without(SIGKILL);
+        let shared = &mut self.processes[t.process].pending;
+        t.pending.take_outside(blocked).or_else(|| shared.take_outside(blocked))
+    }
+
+    /// Stops a process and tells its parent.
+    pub(crate) fn stop(&mut self, process: usize, signal: u32) {
+        let p = &mut self.processes[process];
+        (p.stopped, p.stop_told) = (Some(signal), false);
+        let parent = p.parent;
+        self.tell_parent(process, parent, (CLD_STOPPED, signal as i32));
+    }
+
+    /// Whether a thread can run now.
+    pub(crate) fn can_run(&self, thread: usize) -> bool {
+        let t = &self.threads[thread];
+        t.wait == Wait::Runnable && self.processes[t.process].stopped.is_none()
+    }
 }
+
+/// What `siginfo` says of children.
+const CLD_EXITED: i32 = 1;
+const CLD_KILLED: i32 = 2;
+const CLD_STOPPED: i32 = 5;
 
 /// Guest descriptors 0, 1 and 2.
 fn stdio(config: &Config) -> Result<Vec<Option<OpenFile>>, Error> {

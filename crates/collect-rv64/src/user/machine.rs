@@ -2,42 +2,50 @@
 //! signals, and `ecall` becomes a system call.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{
-    DriveError, EndStatus, Event, FileOff, GuestVa, Map, MapKind, Protection, SignalInfo,
-    ThreadStart,
-};
+use ichnos_base::{DriveError, EndStatus, Event, GuestVa, SignalInfo};
 use ichnos_isa_rv64::{Class, Insn, Op};
 
+use crate::debug::{Both, Debug};
 use crate::engine::Engine;
 use crate::error::{Error, RunError};
 use crate::exec::{Exit, cache_block};
+use crate::gdb::{self, GdbAt, Parting};
 use crate::observe::Observer as _;
 use crate::tracer::{More, Tracer};
 use crate::trap::{Cause, Stop, Trap};
-use crate::user::kernel::{Kernel, News};
-use crate::user::loader::Image;
+use crate::user::kernel::Kernel;
 use crate::user::process::Wait;
-use crate::user::signal::{self, Effect, Info, SIGBUS, SIGILL, SIGSEGV, SIGTRAP};
+use crate::user::signal::{self, Effect, Info, SIGBUS, SIGILL, SIGKILL, SIGSEGV, SIGTRAP};
 use crate::user::syscall::{self, Answer};
 use crate::user::{Config, Outcome, csr};
 
 /// Instructions that a thread runs at once while no other can.
 const ALONE: u64 = 1 << 20;
 
+/// The kernel's own result for a call that it makes again.
+const RESTART: i64 = -512;
+
 /// A simulated Linux with its programs.
 #[derive(Debug)]
 pub(crate) struct Machine<T> {
-    kernel: Kernel,
+    pub(super) kernel: Kernel,
     engine: Engine,
-    tracer: T,
+    pub(super) tracer: T,
     quantum: u64,
     /// Threads whose start has been told.
-    started: usize,
+    pub(super) started: usize,
     /// Threads whose end has been told.
     finished: Vec<bool>,
+    /// The thread whose turn it is.
+    pub(super) thread: usize,
+    /// What is left of a turn in which the debugger stopped the machine.
+    unfinished: Option<u64>,
+    /// What a debugger wants.
+    pub(super) debug: Option<Debug>,
+    gdb: Option<GdbAt>,
 }
 
-type Flow<T> = Result<More, RunError<<T as Tracer>::Error>>;
+pub(super) type Flow<T> = Result<More, RunError<<T as Tracer>::Error>>;
 
 impl<T: Tracer> Machine<T> {
     pub(crate) fn new(config: &Config, tracer: T) -> Result<Self, Error> {
@@ -53,33 +61,69 @@ impl<T: Tracer> Machine<T> {
             quantum: config.quantum,
             started: 0,
             finished: Vec::new(),
+            thread: 0,
+            unfinished: None,
+            debug: None,
+            gdb: config.gdb.clone(),
         })
     }
 
-    /// Runs until the first process has ended, or the sink has seen enough.
+    /// Runs until the programs it began with have ended, or the sink has seen
+    /// enough.
     pub(crate) fn run(&mut self) -> Result<Outcome, RunError<T::Error>> {
-        let mut thread = 0;
-        let mut more = self.tell_news()?;
-        while more == More::Yes {
-            if let Some(status) = self.kernel.processes[0].ended {
-                return Ok(Outcome { status, retired: self.retired() });
+        let debugged = match self.gdb.take() {
+            Some(at) => {
+                let line = gdb::accept(&at).map_err(DriveError::Source)?;
+                Some(gdb::serve(self, line)?)
             }
-            if self.kernel.threads[thread].wait == Wait::Runnable {
-                more = self.turn(thread)?;
-            }
-            thread = match self.next_runnable(thread) {
-                Some(next) => next,
-                None if self.kernel.processes[0].ended.is_some() => thread,
-                None => {
-                    syscall::idle(&mut self.kernel).map_err(DriveError::Source)?;
-                    thread
-                }
-            };
+            None => None,
+        };
+        self.debug = None;
+        if debugged == Some(Parting::Killed) {
+            self.kill_all()?;
         }
-        Ok(Outcome { status: EndStatus::Unknown, retired: self.retired() })
+        loop {
+            if let Some(outcome) = self.step_on()? {
+                return Ok(outcome);
+            }
+        }
     }
 
-    fn retired(&self) -> u64 {
+    fn kill_all(&mut self) -> Result<(), RunError<T::Error>> {
+        for process in 0..self.kernel.processes.len() {
+            if self.kernel.processes[process].ended.is_none()
+                && self.end_process(process, EndStatus::Killed(SIGKILL as i32))? == More::Enough
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One thread's turn, or what is left of it; the outcome if that is the end.
+    pub(super) fn step_on(&mut self) -> Result<Option<Outcome>, RunError<T::Error>> {
+        let unknown = EndStatus::Unknown;
+        if self.tell_news()? == More::Enough {
+            return Ok(Some(Outcome { status: unknown, retired: self.retired() }));
+        }
+        if let Some(status) = self.kernel.verdict() {
+            return Ok(Some(Outcome { status, retired: self.retired() }));
+        }
+        if !self.kernel.can_run(self.thread) {
+            self.unfinished = None;
+        } else if self.turn(self.thread)? == More::Enough {
+            return Ok(Some(Outcome { status: unknown, retired: self.retired() }));
+        }
+        if self.unfinished.is_none() && self.kernel.verdict().is_none() {
+            match self.next_runnable(self.thread) {
+                Some(next) => self.thread = next,
+                None => syscall::idle(&mut self.kernel).map_err(DriveError::Source)?,
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn retired(&self) -> u64 {
         self.kernel.threads.iter().map(|t| t.cpu.retired).sum()
     }
 
@@ -87,34 +131,35 @@ impl<T: Tracer> Machine<T> {
     fn next_runnable(&mut self, after: usize) -> Option<usize> {
         syscall::expire(&mut self.kernel);
         let count = self.kernel.threads.len();
-        (1..=count)
-            .map(|n| (after + n) % count)
-            .find(|&t| self.kernel.threads[t].wait == Wait::Runnable)
+        (1..=count).map(|n| (after + n) % count).find(|&t| self.kernel.can_run(t))
     }
 
-    /// One thread's turn.
+    /// One thread's turn, to its end or to where a debugger stops it.
     fn turn(&mut self, thread: usize) -> Flow<T> {
-        let id = self.kernel.threads[thread].id;
-        let mut left = if self.kernel.is_alone(thread) { ALONE } else { self.quantum };
+        let mut left = match self.unfinished.take() {
+            Some(left) => left,
+            None if self.kernel.is_alone(thread) => ALONE,
+            None => self.quantum,
+        };
         // A call that had to wait is made again, now that it may succeed.
         if let Some(number) = self.kernel.threads[thread].in_call
             && self.finish_call(thread, number)? == More::Enough
         {
             return Ok(More::Enough);
         }
-        while self.kernel.threads[thread].wait == Wait::Runnable {
+        while self.kernel.can_run(thread) {
             if self.deliver_signals(thread)? == More::Enough {
                 return Ok(More::Enough);
             }
-            if self.kernel.threads[thread].wait != Wait::Runnable || left == 0 {
+            if !self.kernel.can_run(thread) || left == 0 {
                 break;
             }
-            let (t, mut world) = self.kernel.hart(thread);
-            let before = t.cpu.retired;
-            let exit = self.engine.drive(&mut t.cpu, &mut world, self.tracer.watch(id), left);
-            let ran = t.cpu.retired - before;
-            left -= ran;
-            self.kernel.now += ran;
+            let pc = self.kernel.threads[thread].cpu.pc;
+            if self.debug.as_mut().is_some_and(|d| d.stops_before(thread, pc)) {
+                self.unfinished = Some(left);
+                break;
+            }
+            let exit = self.drive(thread, &mut left);
             let more = match exit {
                 Exit::Limit => More::Yes,
                 Exit::Fetch | Exit::Look => self.drain(thread)?,
@@ -124,9 +169,33 @@ impl<T: Tracer> Machine<T> {
             if more == More::Enough {
                 return Ok(More::Enough);
             }
+            if self.kernel.threads[thread].wait != Wait::Ended
+                && self.debug.as_mut().is_some_and(|d| d.stops_after(thread))
+            {
+                self.unfinished = Some(left);
+                break;
+            }
         }
         self.share_opened(thread);
         self.drain(thread)
+    }
+
+    /// Runs a thread under whoever watches it.
+    fn drive(&mut self, thread: usize, left: &mut u64) -> Exit {
+        let limit = self.debug.as_ref().map_or(*left, |d| d.stride(thread, *left));
+        let (t, mut world) = self.kernel.hart(thread);
+        let before = t.cpu.retired;
+        let watch = self.tracer.watch(t.id);
+        let exit = match self.debug.as_mut().and_then(Debug::probe) {
+            Some(probe) => {
+                self.engine.drive(&mut t.cpu, &mut world, &mut Both(watch, probe), limit)
+            }
+            None => self.engine.drive(&mut t.cpu, &mut world, watch, limit),
+        };
+        let ran = t.cpu.retired - before;
+        *left -= ran;
+        self.kernel.now += ran;
+        exit
     }
 
     /// Tells the other harts which pages now hold decoded code.
@@ -145,7 +214,7 @@ impl<T: Tracer> Machine<T> {
         self.tracer.drain(id, &mut self.kernel.view(thread)).map_err(DriveError::Sink)
     }
 
-    fn event(&mut self, thread: usize, event: &Event<'_>) -> Flow<T> {
+    pub(super) fn event(&mut self, thread: usize, event: &Event<'_>) -> Flow<T> {
         let id = self.kernel.threads[thread].id;
         self.tracer.event(id, event, &mut self.kernel.view(thread)).map_err(DriveError::Sink)
     }
@@ -224,30 +293,63 @@ impl<T: Tracer> Machine<T> {
             let process = self.kernel.threads[thread].process;
             return self.end_process(process, EndStatus::Killed(signal as i32));
         }
-        self.deliver(thread, Info { signal, code, value })
+        self.deliver(thread, Info { signal, code, value, extra: 0 })
     }
 
-    /// Delivers what is pending and not blocked.
+    /// Delivers what is pending and not blocked. A call that was interrupted and
+    /// then not for a handler's sake goes on.
     fn deliver_signals(&mut self, thread: usize) -> Flow<T> {
-        loop {
-            let t = &mut self.kernel.threads[thread];
-            let Some(signal) = t.pending.first_outside(t.blocked) else { return Ok(More::Yes) };
-            t.pending = t.pending.without(signal);
-            let process = t.process;
+        while let Some(info) = self.kernel.take_signal(thread) {
+            let signal = info.signal;
+            let process = self.kernel.threads[thread].process;
             match self.kernel.processes[process].actions[signal as usize].effect(signal) {
                 Effect::Ignore => {}
                 Effect::Terminate => {
                     return self.end_process(process, EndStatus::Killed(signal as i32));
                 }
+                Effect::Stop => {
+                    self.kernel.stop(process, signal);
+                    return Ok(More::Yes);
+                }
                 Effect::Handle => {
-                    let pid = u64::from(self.kernel.processes[process].pid);
-                    let more = self.deliver(thread, Info { signal, code: 0, value: pid })?;
-                    if more == More::Enough {
+                    if self.give_up_call(thread, signal)? == More::Enough
+                        || self.deliver(thread, info)? == More::Enough
+                    {
                         return Ok(More::Enough);
                     }
                 }
             }
         }
+        match self.kernel.threads[thread].interrupted.take() {
+            Some(number) => {
+                self.kernel.threads[thread].in_call = Some(number);
+                self.finish_call(thread, number)
+            }
+            None => Ok(More::Yes),
+        }
+    }
+
+    /// A handler is about to run in the middle of a call: afterwards the call is
+    /// made again, or has failed.
+    fn give_up_call(&mut self, thread: usize, signal: u32) -> Flow<T> {
+        let Some(number) = self.kernel.threads[thread].interrupted.take() else {
+            return Ok(More::Yes);
+        };
+        let action = self.kernel.process(thread).actions[signal as usize];
+        let written = std::mem::take(&mut self.kernel.threads[thread].transferred);
+        let cpu = &mut self.kernel.threads[thread].cpu;
+        let result = if written > 0 {
+            cpu.set_x(10, written);
+            written as i64
+        } else if action.restarts() && syscall::may_restart(number) {
+            cpu.pc = cpu.pc.wrapping_sub(4);
+            RESTART
+        } else {
+            let failed = -i64::from(rustix::io::Errno::INTR.raw_os_error());
+            cpu.set_x(10, failed as u64);
+            failed
+        };
+        self.event(thread, &Event::SyscallReturn { number, result })
     }
 
     fn deliver(&mut self, thread: usize, info: Info) -> Flow<T> {
@@ -256,7 +358,7 @@ impl<T: Tracer> Machine<T> {
         self.kernel.process(thread).actions[number] = action.after_delivery();
         let (t, mut world) = self.kernel.hart(thread);
         let interrupted = t.cpu.pc;
-        let state = (t.blocked, t.signal_stack);
+        let state = (t.lent_mask.take().unwrap_or(t.blocked), t.signal_stack);
         t.blocked = action.blocked(info.signal, t.blocked);
         if signal::enter(&mut t.cpu, &mut world.0, &action, info, state).is_err() {
             let process = t.process;
@@ -288,6 +390,8 @@ impl<T: Tracer> Machine<T> {
         let result = match answer {
             Answer::Wait(wait) => {
                 self.kernel.threads[thread].wait = wait;
+                // The call may have lent a mask under which a signal is due.
+                self.kernel.interrupt(thread);
                 return Ok(More::Yes);
             }
             Answer::WaitThen(wait) => {
@@ -295,6 +399,7 @@ impl<T: Tracer> Machine<T> {
                 let t = &mut self.kernel.threads[thread];
                 t.wait = wait;
                 t.in_call = None;
+                self.kernel.interrupt(thread);
                 return Ok(More::Yes);
             }
             Answer::ExitThread(status) => return self.end_thread(thread, status),
@@ -308,6 +413,9 @@ impl<T: Tracer> Machine<T> {
         };
         let t = &mut self.kernel.threads[thread];
         t.in_call = None;
+        if let Some(mask) = t.lent_mask.take() {
+            t.blocked = mask;
+        }
         if let Some(value) = result {
             t.cpu.set_x(10, value);
         }
@@ -350,114 +458,5 @@ impl<T: Tracer> Machine<T> {
             return Ok(More::Yes);
         }
         self.event(thread, &Event::ThreadEnd(status))
-    }
-
-    /// Tells the trace what system calls brought about.
-    fn tell_news(&mut self) -> Flow<T> {
-        if self.started == 0 && self.start(0, None)? == More::Enough {
-            return Ok(More::Enough);
-        }
-        for news in std::mem::take(&mut self.kernel.news) {
-            if self.tell(news)? == More::Enough {
-                return Ok(More::Enough);
-            }
-        }
-        Ok(More::Yes)
-    }
-
-    fn start(&mut self, thread: usize, creator: Option<ichnos_base::ThreadId>) -> Flow<T> {
-        self.started += 1;
-        let t = &self.kernel.threads[thread];
-        let process = &self.kernel.processes[t.process];
-        let start =
-            ThreadStart { process: process.id, creator, os_pid: process.pid, os_tid: t.tid };
-        self.tracer.assign(t.id, process.id);
-        self.event(thread, &Event::ThreadStart(start))
-    }
-
-    fn tell(&mut self, news: News) -> Flow<T> {
-        match news {
-            News::Created { creator, child } => {
-                if self.event(creator.index(), &Event::ThreadCreate { child })? == More::Enough {
-                    return Ok(More::Enough);
-                }
-                self.start(child.index(), Some(creator))
-            }
-            News::Loaded { thread, path, images, stack } => {
-                let thread = thread.index();
-                if thread < self.started
-                    && self.kernel.threads[thread].cpu.retired > 0
-                    && self.event(thread, &Event::Exec { path: &path.to_string_lossy() })?
-                        == More::Enough
-                {
-                    return Ok(More::Enough);
-                }
-                self.tell_images(thread, &images, stack)
-            }
-            News::Mapped { thread, map } => {
-                let kind = if map.path.is_empty() { MapKind::OTHER } else { MapKind::FILE };
-                let event = Event::Map(Map {
-                    start: GuestVa(map.start),
-                    len: map.len,
-                    protection: map.protection,
-                    kind,
-                    offset: FileOff(map.offset),
-                    bias: map.start.wrapping_sub(map.offset),
-                    path: &map.path,
-                    build_id: &[],
-                });
-                self.changed(thread.index(), map.start, map.len, &event)
-            }
-            News::Unmapped { thread, start, len } => self.changed(
-                thread.index(),
-                start,
-                len,
-                &Event::Unmap { start: GuestVa(start), len },
-            ),
-            News::Returned { thread, pc } => {
-                self.event(thread.index(), &Event::SignalReturn { pc: GuestVa(pc) })
-            }
-        }
-    }
-
-    fn changed(&mut self, thread: usize, start: u64, len: u64, event: &Event<'_>) -> Flow<T> {
-        let process = self.kernel.process(thread).id;
-        let more = self.event(thread, event)?;
-        self.tracer.code_changed(process, GuestVa(start), len);
-        Ok(more)
-    }
-
-    fn tell_images(&mut self, thread: usize, images: &[Image], stack: (u64, u64)) -> Flow<T> {
-        for image in images {
-            for segment in &image.segments {
-                let event = Event::Map(Map {
-                    start: GuestVa(segment.start),
-                    len: segment.len,
-                    protection: segment.protection,
-                    kind: MapKind::IMAGE,
-                    offset: FileOff(segment.offset),
-                    bias: image.bias,
-                    path: &image.path.to_string_lossy(),
-                    build_id: &image.build_id,
-                });
-                if self.changed(thread, segment.start, segment.len, &event)? == More::Enough {
-                    return Ok(More::Enough);
-                }
-            }
-        }
-        let read_write = Protection(Protection::READ.0 | Protection::WRITE.0);
-        self.event(
-            thread,
-            &Event::Map(Map {
-                start: GuestVa(stack.0),
-                len: stack.1,
-                protection: read_write,
-                kind: MapKind::STACK,
-                offset: FileOff(0),
-                bias: 0,
-                path: "[stack]",
-                build_id: &[],
-            }),
-        )
     }
 }

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::fs;
+use std::process::Command;
 
 use ichnos_collect_rv64::Speed;
 use ichnos_collect_rv64::system::{Boot, Config, Cpio, Ending, Outcome, Script, run, run_untraced};
@@ -22,12 +23,15 @@ exec setsid cttyhack sh
 fn initrd(folder: &Folder, debian: &Debian) -> Option<std::path::PathBuf> {
     let threads = compile(folder, "threads", &["-static"])?;
     let mut cpio = Cpio::default();
-    for name in ["bin", "dev", "proc", "sys", "tmp"] {
+    for name in ["bin", "dev", "lib", "mnt", "proc", "sys", "tmp"] {
         cpio.folder(name);
     }
     cpio.device("dev/console", 5, 1);
     cpio.file("bin/busybox", 0o755, &fs::read(&debian.busybox).ok()?);
     cpio.file("bin/threads", 0o755, &fs::read(threads).ok()?);
+    for (name, path) in debian::MODULES.iter().zip(&debian.modules) {
+        cpio.file(&format!("lib/{name}"), 0o644, &fs::read(path).ok()?);
+    }
     cpio.file("init", 0o755, INIT.as_bytes());
     let path = folder.0.join("initrd.cpio");
     fs::write(&path, cpio.finish()).ok()?;
@@ -103,4 +107,50 @@ fn debian_boots_on_two_harts() {
 #[test]
 fn debian_boots_on_four_harts() {
     check(4);
+}
+
+/// Debian's drivers find the disk; the guest reads what the host put there, puts
+/// an archive on it, and the host finds the guest's files there.
+#[test]
+fn debian_uses_a_disk() {
+    let Some(debian) = debian::files() else { return };
+    let folder = Folder::new("boot-disk");
+    let Some(initrd) = initrd(&folder, &debian) else { return };
+    let image = folder.0.join("disk.img");
+    let mut bytes = vec![0; 1 << 20];
+    bytes[700_000..700_013].copy_from_slice(b"from the host");
+    fs::write(&image, &bytes).expect("the image can be written");
+    let kernel = Boot::kernel(&debian.kernel).with_initrd(&initrd);
+    let mut config = Config::new(kernel.with_command_line("console=ttyS0 quiet"));
+    config.memory = 256 << 20;
+    config.limit = Some(10_000_000_000);
+    config.disk = Some(image.clone());
+    let steps = [
+        ("guest# ", "insmod /lib/virtio_mmio.ko; insmod /lib/virtio_blk.ko\n"),
+        ("guest# ", "dd if=/dev/vda bs=1 skip=700000 count=13 2>/dev/null; echo ' arrived'\n"),
+        (
+            "from the host arrived",
+            "seq 1 9000 > /tmp/numbers; echo guest says $((40 + 2)) > /tmp/file\n",
+        ),
+        (
+            "guest# ",
+            "tar cf /dev/vda -C /tmp numbers file && sync; echo 3 > /proc/sys/vm/drop_caches\n",
+        ),
+        ("guest# ", "tar xf /dev/vda -O numbers | cmp - /tmp/numbers && echo equal $?\n"),
+        ("equal 0", "poweroff -f\n"),
+    ];
+    let count = steps.len();
+    let steps = steps.map(|(a, b)| (a.to_owned(), b.to_owned()));
+    let mut console = Script::new(Vec::new(), steps.into());
+    let outcome = run_untraced(&config, &mut console).expect("the machine runs");
+    let done = console.steps_done();
+    let output = String::from_utf8_lossy(&console.into_inner()).into_owned();
+    assert_eq!((outcome.ending, done), (Ending::PowerOff, count), "{output}");
+    let after = fs::read(&image).expect("the image can be read");
+    assert_eq!(after.len(), bytes.len());
+    let tar = Command::new("tar").arg("-xOf").arg(&image).args(["file", "numbers"]).output();
+    let tar = tar.expect("the host has tar");
+    let numbers: String = (1..=9000).map(|n| format!("{n}\n")).collect();
+    // The archive holds the larger file first.
+    assert!(tar.stdout == format!("{numbers}guest says 42\n").as_bytes(), "{output}");
 }

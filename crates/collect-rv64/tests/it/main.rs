@@ -4,9 +4,13 @@
 #![allow(clippy::print_stderr, reason = "a test says why it was skipped")]
 
 mod applets;
+mod bare;
 mod boot;
 mod debian;
+mod distribution;
 mod elf;
+mod gdb;
 mod guests;
+mod machines;
 mod programs;
 mod random_code;

@@ -4,13 +4,14 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::io::{Read as _, Seek as _};
 use std::path::Path;
 
 use ichnos_base::{
     Batch, Code, EndStatus, Event, GuestVa, InsnKind, ProcessId, Record, Sink, ThreadId, Totals,
 };
 use ichnos_collect_rv64::Speed;
-use ichnos_collect_rv64::user::run;
+use ichnos_collect_rv64::user::{Program, run};
 use ichnos_isa_rv64::Insn;
 
 use crate::guests::{Folder, compile, config, here, here_at, under_qemu};
@@ -22,6 +23,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("matrix", &["40"]),
     ("threads", &[]),
     ("unix", &["file-of-the-test"]),
+    ("channels", &[]),
 ];
 
 #[test]
@@ -54,6 +56,19 @@ fn dynamic_programs_behave_as_under_qemu() {
         let Some((theirs, _)) = under_qemu(&program, args, Some(SYSROOT)) else { return };
         let (ours, _, _) = here(&program, args, &folder, Some(SYSROOT));
         assert_eq!(ours, theirs, "{name}");
+    }
+}
+
+/// The host's network decides when bytes arrive, so such a program behaves the
+/// same but need not repeat to the instruction.
+#[test]
+fn programs_talk_over_the_hosts_network() {
+    let folder = Folder::new("internet");
+    let Some(program) = compile(&folder, "channels", &["-static"]) else { return };
+    let Some((theirs, _)) = under_qemu(&program, &["internet"], None) else { return };
+    assert!(theirs.output.contains("300000 bytes") && !theirs.output.contains("NO"));
+    for speed in [Speed::Generated, Speed::Interpreted] {
+        assert_eq!(here_at(speed, &program, &["internet"], &folder, None).0, theirs);
     }
 }
 
@@ -123,6 +138,11 @@ impl Sink for Checker {
             Event::Signal(signal) => {
                 self.threads.entry(thread).or_default().next = Some(signal.handler);
             }
+            Event::Trap(trap) => {
+                let follow = self.threads.entry(thread).or_default();
+                assert!(follow.next.is_none_or(|next| next == trap.interrupted), "{trap:?}");
+                follow.next = Some(trap.handler);
+            }
             Event::SignalReturn { pc } => self.threads.entry(thread).or_default().next = Some(*pc),
             Event::Exec { .. } => self.threads.entry(thread).or_default().next = None,
             _ => {}
@@ -152,6 +172,7 @@ fn records_follow_the_program() {
         let threads = match *name {
             "threads" => 7,
             "unix" => 2,
+            "channels" => 9,
             _ => 1,
         };
         assert_eq!(checker.started, threads, "{name}");
@@ -162,4 +183,43 @@ fn records_follow_the_program() {
         );
         assert_ne!(outcome.status, EndStatus::Unknown);
     }
+}
+
+/// Two programs share the machine: both behave as alone, in turns, and the trace
+/// tells them apart; a fault in one leaves the other alone.
+#[test]
+fn programs_run_beside_each_other() {
+    let folder = Folder::new("beside");
+    let Some(sort) = compile(&folder, "quicksort", &["-static"]) else { return };
+    let Some(matrix) = compile(&folder, "matrix", &["-static"]) else { return };
+    let Some(unix) = compile(&folder, "unix", &["-static"]) else { return };
+    let alone = [(&sort, "20000"), (&matrix, "40")].map(|(p, n)| here(p, &[n], &folder, None));
+    let together = |others: &[&Path]| {
+        let (mut config, mut file) = config(&sort, &["20000"], &folder, None);
+        for other in others {
+            let args = vec![other.into(), "40".into()];
+            config.beside.push(Program { file: other.to_path_buf(), args });
+        }
+        let mut checker = Checker::default();
+        let outcome = run(&config, &mut checker).expect("the programs run");
+        assert_eq!(outcome.retired, checker.totals.insns);
+        assert_eq!(checker.started, checker.ended);
+        let mut text = String::new();
+        file.rewind().and_then(|()| file.read_to_string(&mut text)).expect("the output is text");
+        (outcome, text, checker)
+    };
+    let (outcome, text, checker) = together(&[&matrix]);
+    assert_eq!(outcome.status, EndStatus::Exited(0));
+    assert_eq!(outcome.retired, alone.iter().map(|(_, _, o)| o.retired).sum::<u64>());
+    for (left, _, _) in &alone {
+        assert!(text.contains(left.output.trim_end()), "{text}");
+    }
+    assert_eq!((checker.started, checker.threads.len()), (2, 2));
+    assert_ne!(checker.threads[&ThreadId(0)].process, checker.threads[&ThreadId(1)].process);
+    let (again, same, _) = together(&[&matrix]);
+    assert_eq!((again, same), (outcome, text), "runs must repeat");
+    // The last one ends itself by a signal.
+    let (outcome, text, _) = together(&[&matrix, &unix]);
+    assert_eq!(outcome.status, EndStatus::Killed(15));
+    assert!(text.contains(alone[0].0.output.trim_end()), "{text}");
 }

@@ -4,5 +4,8 @@
 
 mod ends;
 mod judge;
+mod lackey_form;
+mod layout;
 mod programs;
 mod run;
+mod subject;

@@ -6,11 +6,11 @@ use std::fs;
 use std::path::Path;
 
 use ichnos_base::{AccessFlags, EndStatus, Event, MapKind, Record, ThreadId};
-use ichnos_collect_step::Values;
+use ichnos_collect_step::{Values, Vdso};
 use ichnos_testkit::guest::{self, Link};
 use ichnos_testkit::{Item, Recording, tool};
 
-use crate::run::{check_program, scratch};
+use crate::run::{check_program, check_recording, scratch, trace_as};
 
 fn check(source: &str, link: Link, args: &[&str]) -> Recording {
     check_program(&guest::build(source, link, &[]), args, Values::Omit)
@@ -305,4 +305,18 @@ fn scripts() {
 fn make_executable(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn the_time_is_asked_of_the_kernel_where_the_vdso_is_hidden() {
+    // The program is executed by another one, so both ways to a new program are used.
+    let program = guest::build("clock.c", Link::Dynamic, &[]);
+    let asked = |vdso| {
+        let traced = trace_as(&program, &[], |config| config.vdso = vdso);
+        assert_eq!(traced.output, b"time goes on\n");
+        check_recording(&traced.recording);
+        let number = libc::SYS_clock_gettime as u64;
+        count(&traced.recording, |e| matches!(e, Event::Syscall { number: n, .. } if *n == number))
+    };
+    assert_eq!((asked(Vdso::Shown), asked(Vdso::Hidden)), (0, 1));
 }

@@ -35,11 +35,16 @@ fn redirect() -> PathBuf {
 
 /// Traces a program, collecting values if asked.
 pub fn trace(program: &Path, args: &[&str], values: Values) -> Traced {
+    trace_as(program, args, |config| config.values = values)
+}
+
+/// Traces a program in another than the usual way.
+pub fn trace_as(program: &Path, args: &[&str], change: impl FnOnce(&mut Config)) -> Traced {
     let output = scratch("output");
     let mut config = Config::new(redirect());
     config.args = vec![output.clone().into(), program.into()];
     config.args.extend(args.iter().map(Into::into));
-    config.values = values;
+    change(&mut config);
     let mut recording = Recording::new();
     let outcome = run(&config, &mut recording).expect("the program can be traced");
     let traced = Traced { recording, outcome, output: fs::read(&output).unwrap_or_default() };

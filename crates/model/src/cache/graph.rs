@@ -26,7 +26,7 @@ use super::config::{Allocate, Inclusion, WritePolicy};
 use super::entry::{PREFETCHED, Resident};
 use super::node::{Met, Node, Part};
 use super::stats::MemoryStats;
-use crate::Kind;
+use crate::ByKind;
 use crate::prefetch::{Fill, Outcome, Seen, Wanted};
 
 /// The node number that means memory.
@@ -96,15 +96,20 @@ impl Graph {
         Served { level: self.levels, dirty: 0 }
     }
 
-    /// A reference that no cache is there for; gives memory's level.
-    #[inline]
-    pub(crate) fn uncached(&mut self, kind: Kind) -> u32 {
-        if matches!(kind, Kind::Store) {
-            self.memory.writes += 1;
-        } else {
-            self.memory.reads[kind] += 1;
-        }
+    /// How many levels there are; as a level, memory.
+    pub(crate) const fn levels(&self) -> u32 {
         self.levels
+    }
+
+    /// Counts references that the filter in front of node `id` settled.
+    pub(crate) fn count_settled(&mut self, id: usize, settled: ByKind) {
+        match self.nodes.get_mut(id) {
+            Some(node) => node.stats.accesses += settled,
+            None => {
+                self.memory.writes += settled.store;
+                self.memory.reads += ByKind { store: 0, ..settled };
+            }
+        }
     }
 
     fn hit(&mut self, id: usize, line: u64, request: Request, dirty: u64) -> Served {
@@ -121,8 +126,9 @@ impl Graph {
         Served { level, dirty: 0 }
     }
 
+    /// Serves a request that missed node `id`, miss and access counted.
     #[inline(never)]
-    fn miss(&mut self, id: usize, line: u64, request: Request) -> Served {
+    pub(crate) fn miss(&mut self, id: usize, line: u64, request: Request) -> Served {
         let node = &mut self.nodes[id];
         let exclusive = node.inclusion == Inclusion::Exclusive;
         let passes = node.allocate == Allocate::OnReadOnly || exclusive;

@@ -19,11 +19,12 @@ use super::config::{
     CacheConfig, Caches, HierarchyConfig, Hints, Inclusion, LevelConfig, Modify, Sharing, Straddle,
 };
 use super::graph::{Graph, MEMORY, Request};
-use super::node::{Node, Part};
+use super::node::{Node, Part, Quick};
 use super::observe::{Access, Observe, Unobserved};
+use super::settled::Settled;
 use super::stats::{CacheStats, HierarchyReport, InstanceReport};
 use crate::spaces::space;
-use crate::{Error, Kind, Replacement};
+use crate::{ByKind, Error, Kind, Replacement};
 
 /// A simulated cache hierarchy.
 ///
@@ -263,64 +264,126 @@ impl<O: Observe> Hierarchy<O> {
         &mut self.observer
     }
 
-    /// The loop over a batch. `MERGE` is [`Modify::LoadOnly`].
+    /// The filter in front of a port, and the level that answers it.
+    #[inline]
+    fn front(&self, port: usize) -> (Settled, u32) {
+        match self.graph.nodes.get(port) {
+            Some(node) => (node.settled, node.level),
+            None => (Settled::ALL, self.graph.levels()),
+        }
+    }
+
+    /// The loop over a batch. `MERGE` is [`Modify::LoadOnly`]. References that the
+    /// filters settle are only counted, in registers; see [`super::settled`].
     fn run<const MERGE: bool>(&mut self, mut thread: Thread, records: &[Record]) -> Thread {
-        let mut instructions = 0;
+        let (mut instructions, mut settled) = (0, ByKind::default());
+        let Thread { ports, space, .. } = thread;
+        let unified = ports.code == ports.data;
+        let (mut code, code_level) = self.front(ports.code);
+        let (mut data, data_level) = self.front(ports.data);
         for record in records {
             match *record {
                 Record::Insn { len, pc, .. } => {
                     instructions += 1;
                     thread.pc = pc;
                     thread.last_load = NO_LOAD;
-                    self.touch(&thread, Kind::Fetch, pc, u32::from(len));
+                    let (at, size) = (pc.0 ^ space, u32::from(len));
+                    let seen = code.reads(at, size) || {
+                        let recent = self.recent(ports.code, at, size, Kind::Fetch);
+                        code = recent.unwrap_or(code);
+                        data = if unified { code } else { data };
+                        recent.is_some()
+                    };
+                    if seen {
+                        settled.fetch += 1;
+                        self.tell(&thread, Kind::Fetch, pc, code_level);
+                        continue;
+                    }
+                    self.touch(&thread, Kind::Fetch, pc, size);
                 }
                 Record::Load { size, addr, .. } => {
-                    self.touch(&thread, Kind::Load, addr, size);
                     if MERGE {
                         thread.last_load = (addr, size);
                     }
+                    let at = addr.0 ^ space;
+                    let seen = data.reads(at, size) || {
+                        let recent = self.recent(ports.data, at, size, Kind::Load);
+                        data = recent.unwrap_or(data);
+                        code = if unified { data } else { code };
+                        recent.is_some()
+                    };
+                    if seen {
+                        settled.load += 1;
+                        self.tell(&thread, Kind::Load, addr, data_level);
+                        continue;
+                    }
+                    self.touch(&thread, Kind::Load, addr, size);
                 }
                 Record::Store { size, addr, .. } => {
-                    if !(MERGE && thread.last_load == (addr, size)) {
-                        self.touch(&thread, Kind::Store, addr, size);
-                    }
+                    let merged = MERGE && thread.last_load == (addr, size);
                     thread.last_load = NO_LOAD;
+                    if merged {
+                        continue;
+                    }
+                    let at = addr.0 ^ space;
+                    let seen = data.writes(at, size) || {
+                        let recent = self.recent(ports.data, at, size, Kind::Store);
+                        data = recent.unwrap_or(data);
+                        code = if unified { data } else { code };
+                        recent.is_some()
+                    };
+                    if seen {
+                        settled.store += 1;
+                        self.tell(&thread, Kind::Store, addr, data_level);
+                        continue;
+                    }
+                    self.touch(&thread, Kind::Store, addr, size);
                 }
                 Record::Prefetch { addr, .. } => self.hint_prefetch(&thread, addr),
                 Record::Flush { flags, addr, .. } => self.hint_flush(&thread, flags, addr),
-                Record::Branch { .. } => {}
+                Record::Branch { .. } => continue,
             }
+            code = self.front(ports.code).0;
+            data = self.front(ports.data).0;
         }
         self.instructions += instructions;
+        self.graph.count_settled(ports.code, ByKind::new(settled.fetch, 0, 0));
+        self.graph.count_settled(ports.data, ByKind { fetch: 0, ..settled });
         thread
     }
 
-    /// One reference: counted at once if the filter knows the outcome.
+    /// Deals with a reference to the most recent line of its set, except for
+    /// counting it; gives the filter that holds from then on.
     #[inline(always)]
+    fn recent(&mut self, port: usize, at: u64, size: u32, kind: Kind) -> Option<Settled> {
+        self.graph.nodes.get_mut(port)?.recent(at, size, kind)
+    }
+
+    /// A reference that the filters do not settle.
+    #[inline(never)]
     fn touch(&mut self, thread: &Thread, kind: Kind, addr: GuestVa, size: u32) {
         let entry = if matches!(kind, Kind::Fetch) { thread.ports.code } else { thread.ports.data };
         let at = addr.0 ^ thread.space;
-        if let Some(node) = self.graph.nodes.get_mut(entry)
-            && !node.crosses(at, size)
-        {
-            let line = at >> node.shift;
-            let level = node.level;
-            if line == node.filter[kind as usize] {
-                node.stats.accesses[kind] += 1;
-                return self.tell(thread, kind, addr, level);
+        let Some(node) = self.graph.nodes.get_mut(entry).filter(|node| !node.crosses(at, size))
+        else {
+            return self.enter(thread, kind, addr, size);
+        };
+        let line = at >> node.shift;
+        let level = match node.quick(line, kind) {
+            Quick::Hit => node.level,
+            Quick::Miss => {
+                let size = size.clamp(1, self.longest);
+                let part = Part { addr: at, size, kind, write: kind == Kind::Store };
+                node.count_quick_miss(kind);
+                self.graph.miss(entry, line, Request { part, pc: thread.pc }).level
             }
-            if node.quick_hit(line, kind) {
-                return self.tell(thread, kind, addr, level);
-            }
-        } else if entry == MEMORY {
-            let level = self.graph.uncached(kind);
-            return self.tell(thread, kind, addr, level);
-        }
-        self.enter(thread, kind, addr, size);
+            Quick::Unknown => return self.enter(thread, kind, addr, size),
+        };
+        self.tell(thread, kind, addr, level);
     }
 
     /// A reference whose outcome is not known yet.
-    #[inline(never)]
+    #[cold]
     fn enter(&mut self, thread: &Thread, kind: Kind, addr: GuestVa, size: u32) {
         let entry = if kind == Kind::Fetch { thread.ports.code } else { thread.ports.data };
         let at = addr.0 ^ thread.space;
@@ -345,7 +408,7 @@ impl<O: Observe> Hierarchy<O> {
         while left > 0 {
             let room = line_bytes - (addr.0 & (line_bytes - 1));
             let bytes = room.min(left);
-            self.enter(thread, kind, addr, bytes as u32);
+            self.touch(thread, kind, addr, bytes as u32);
             addr = addr.offset(bytes);
             left -= bytes;
         }

@@ -31,21 +31,70 @@ impl LruArray {
         &mut self.words[start..start + self.ways]
     }
 
+    /// The word of a line that is the most recent one of its set.
+    #[inline(always)]
+    pub(crate) fn newest(&mut self, line: u64) -> Option<&mut u64> {
+        let start = self.index.set(line) * self.ways;
+        self.words.get_mut(start).filter(|word| same(**word, entry(line)))
+    }
+
     /// Makes a present line the most recent one, with flags set and cleared,
     /// and tells the flags it had.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn touch(&mut self, line: u64, set: u64, clear: u64) -> Option<u64> {
         let key = entry(line);
         let words = self.set(line);
-        for at in 0..words.len() {
-            let word = words[at];
-            if same(word, key) {
-                push(&mut words[..=at], (word | set) & !clear);
-                return Some(flags(word));
-            }
+        let first = words.first_mut()?;
+        if same(*first, key) {
+            let word = *first;
+            *first = (word | set) & !clear;
+            return Some(flags(word));
         }
-        None
+        let word = match words.len() {
+            8 => find_fixed::<8>(words, key)?,
+            16 => find_fixed::<16>(words, key)?,
+            4 => find_fixed::<4>(words, key)?,
+            12 => find_fixed::<12>(words, key)?,
+            _ => find(words, key)?,
+        };
+        words[0] = (word | set) & !clear;
+        Some(flags(word))
     }
+}
+
+/// Finds the word of a line and moves those before it down by one, so that the
+/// first place is free for it.
+#[inline]
+fn find(words: &mut [u64], key: u64) -> Option<u64> {
+    let at = words.iter().position(|&word| same(word, key))?;
+    let word = words[at];
+    push(&mut words[..=at], word);
+    Some(word)
+}
+
+/// [`find`] without a branch on where the line is: that is as good as random
+/// once it is not the most recent one, and two mispredictions cost more than
+/// looking at and moving all words of a usual set.
+#[inline]
+fn find_fixed<const WAYS: usize>(words: &mut [u64], key: u64) -> Option<u64> {
+    let words: &mut [u64; WAYS] = words.try_into().ok()?;
+    let mut found = 0_u32;
+    for (at, &word) in words.iter().enumerate() {
+        found |= u32::from(same(word, key)) << at;
+    }
+    if found == 0 {
+        return None;
+    }
+    let at = found.trailing_zeros();
+    let old = *words;
+    let mut word = 0;
+    for (way, &old) in old.iter().enumerate() {
+        word |= if found >> way & 1 != 0 { old } else { 0 };
+    }
+    for way in 1..WAYS {
+        words[way] = if way as u32 <= at { old[way - 1] } else { old[way] };
+    }
+    Some(word)
 }
 
 /// Puts `first` before all words of `set`, whose last word falls out.

@@ -2,33 +2,21 @@
 //!
 //! A node knows nothing of other nodes; [`super::graph`] moves lines between
 //! them.
-//!
-//! # The filter
-//!
-//! `filter[kind]` is the line for which the next access of that kind is known
-//! to be a hit that changes nothing, so it need only be counted. After an access
-//! to a line, using that line again changes nothing in any policy here, unless
-//! the access was a fill under a policy that tells the first hit from the fill
-//! (RRIP), or a store would set the dirty bit or must be passed on. Whatever
-//! else touches the node (a removal, a fill from elsewhere) clears the filter;
-//! a prefetcher must see every access, so nodes that have one never set it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::array::{AnyArray, Filled, Found};
 use super::classify::{Cause, Classifier};
 use super::config::{Allocate, CacheConfig, Classify, Inclusion, WritePolicy};
 use super::entry::{DIRTY, PREFETCHED, Resident};
+use super::settled::{Settled, Stores};
 use super::stats::CacheStats;
 use crate::Kind;
 use crate::prefetch::Prefetcher;
 
-/// No line: line numbers have at most 61 bits.
-const NO_LINE: u64 = u64::MAX;
-
 /// One cache.
 #[derive(Debug)]
 pub(crate) struct Node {
-    pub(crate) filter: [u64; 3],
+    pub(crate) settled: Settled,
     pub(crate) shift: u32,
     pub(crate) line_mask: u64,
     pub(crate) stats: CacheStats,
@@ -65,6 +53,17 @@ pub(crate) enum Met {
     Miss,
 }
 
+/// What a look at a plain cache came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Quick {
+    /// A hit, dealt with.
+    Hit,
+    /// A miss; nothing changed.
+    Miss,
+    /// The cache is not plain; nothing changed.
+    Unknown,
+}
+
 impl Node {
     /// An empty cache of a checked configuration, in front of node `next`.
     pub(crate) fn new(config: &CacheConfig, level: u32, next: usize) -> Self {
@@ -84,7 +83,7 @@ impl Node {
             && config.write != WritePolicy::Through;
         Self {
             plain,
-            filter: [NO_LINE; 3],
+            settled: Settled::NONE,
             shift,
             line_mask: u64::from(config.line) - 1,
             stats: CacheStats::default(),
@@ -116,23 +115,60 @@ impl Node {
         (addr & self.line_mask) + size as u64 > self.line_mask + 1
     }
 
-    /// Deals with the common case of a hit in a plain cache, access counted and
-    /// all; otherwise does nothing and says no.
+    /// Deals with the usual hits of a plain cache, except for counting them: under
+    /// LRU those of the most recent line of a set, else all. Gives the filter that
+    /// holds from then on; nothing changes if it is any other access.
+    #[inline(always)]
+    pub(crate) fn recent(&mut self, at: u64, size: u32, kind: Kind) -> Option<Settled> {
+        if !self.plain || self.crosses(at, size) {
+            return None;
+        }
+        let line = at >> self.shift;
+        let back = self.write == WritePolicy::Back;
+        let dirties = if kind as u8 == Kind::Store as u8 && back { DIRTY } else { 0 };
+        let flags = match &mut self.array {
+            AnyArray::Lru(array) => {
+                let word = array.newest(line).filter(|word| **word & PREFETCHED == 0)?;
+                *word |= dirties;
+                *word
+            }
+            AnyArray::Other(array) => {
+                let Found::Hit { flags, .. } = array.access(line, dirties, PREFETCHED) else {
+                    return None;
+                };
+                self.stats.prefetches_used += u64::from(flags & PREFETCHED != 0);
+                flags | dirties
+            }
+        };
+        let settles = !back || flags & DIRTY != 0;
+        self.settle_line(line, if settles { Stores::Settle } else { Stores::Matter });
+        Some(self.settled)
+    }
+
+    /// Deals with a hit in a plain cache, access counted and all; of a miss it only
+    /// tells.
     #[inline]
-    pub(crate) fn quick_hit(&mut self, line: u64, kind: Kind) -> bool {
+    pub(crate) fn quick(&mut self, line: u64, kind: Kind) -> Quick {
         if !self.plain {
-            return false;
+            return Quick::Unknown;
         }
         let back = self.write == WritePolicy::Back;
         let dirties = if kind as u8 == Kind::Store as u8 && back { DIRTY } else { 0 };
         let Found::Hit { flags, .. } = self.array.access(line, dirties, PREFETCHED) else {
-            return false;
+            return Quick::Miss;
         };
         self.stats.accesses[kind] += 1;
         self.stats.prefetches_used += u64::from(flags & PREFETCHED != 0);
-        let store_settles = !back || (flags | dirties) & DIRTY != 0;
-        self.filter = [line, line, if store_settles { line } else { NO_LINE }];
-        true
+        let settles = !back || (flags | dirties) & DIRTY != 0;
+        self.settle_line(line, if settles { Stores::Settle } else { Stores::Matter });
+        Quick::Hit
+    }
+
+    /// Counts the miss that [`Node::quick`] told of.
+    #[inline]
+    pub(crate) fn count_quick_miss(&mut self, kind: Kind) {
+        self.stats.accesses[kind] += 1;
+        self.stats.misses[kind] += 1;
     }
 
     /// A demand access to a part of one line. Counts misses and their causes,
@@ -191,12 +227,17 @@ impl Node {
         if self.prefetcher.is_some() || self.sectors.is_some() {
             return;
         }
-        let store_settles = match self.write {
+        let settles = match self.write {
             WritePolicy::Back => dirty != 0,
             WritePolicy::Through => false,
             WritePolicy::Ignore => true,
         };
-        self.filter = [line, line, if store_settles { line } else { NO_LINE }];
+        self.settle_line(line, if settles { Stores::Settle } else { Stores::Matter });
+    }
+
+    #[inline]
+    fn settle_line(&mut self, line: u64, stores: Stores) {
+        self.settled = Settled::line(self.address(line), self.line_mask + 1, stores);
     }
 
     /// Puts an absent line in after a demand miss; `dirty` is the flag with which
@@ -258,7 +299,7 @@ impl Node {
     }
 
     fn unsettle(&mut self) {
-        self.filter = [NO_LINE; 3];
+        self.settled = Settled::NONE;
     }
 }
 

@@ -95,8 +95,8 @@ impl Sink for Gaps {
 fn timed() -> Vec<Input> {
     let mut inputs = vec![Input::Event(0, 0), Input::Event(1, 0)];
     for i in 0..40u64 {
-        // Event numbers 18, 37, ... are timestamps of that many nanoseconds.
-        inputs.push(Input::Event((i.is_multiple_of(3)).into(), 18 + 19 * i));
+        // Event numbers 18, 40, ... are timestamps of that many nanoseconds.
+        inputs.push(Input::Event((i.is_multiple_of(3)).into(), 18 + 22 * i));
         let pc = GuestVa(0x1000 + i);
         let records = vec![Record::insn(pc, 1, InsnKind::OTHER)];
         inputs.push(Input::Records((i.is_multiple_of(3)).into(), records, None));
@@ -146,7 +146,53 @@ fn a_cut_by_time_and_thread() {
     let part = Reader::from_bytes(writer.into_inner()).expect("readable");
     assert_eq!(part.threads().len(), 1);
     let inside =
-        (0..40u64).filter(|i| i.is_multiple_of(3) && (200..400).contains(&(18 + 19 * i))).count();
+        (0..40u64).filter(|i| i.is_multiple_of(3) && (200..400).contains(&(18 + 22 * i))).count();
     assert_eq!(part.totals().insns, inside as u64);
     assert!(part.threads()[0].start.is_some(), "the start is kept");
+}
+
+/// What the processor's level and space became in a part that is left out is told
+/// before what is kept; what they became later is not.
+#[test]
+fn a_cut_knows_the_level_it_begins_in() {
+    let mut writer = Writer::new(Vec::new(), Options::default()).expect("a writer");
+    let level = |n: u8| Event::Privilege { level: Privilege(n) };
+    writer.begin(&About::default()).expect("begun");
+    let tell = |writer: &mut Writer<Vec<u8>>, event: &Event<'_>| {
+        writer.event(ThreadId(0), event).expect("told");
+    };
+    tell(&mut writer, &Event::ThreadStart(ThreadStart::default()));
+    for n in 0..10u8 {
+        tell(&mut writer, &level(n));
+        tell(&mut writer, &Event::AddressSpace { id: 100 + u64::from(n / 3) });
+        let records = [Record::insn(GuestVa(0x1000), 4, InsnKind::OTHER)];
+        writer.records(&Batch::new(ThreadId(0), n.into(), &records)).expect("recorded");
+    }
+    writer.finish().expect("finished");
+    let reader = Reader::from_bytes(writer.into_inner()).expect("readable");
+    let mut writer = Writer::new(Vec::new(), Options::default()).expect("a writer");
+    cut(&reader, &Cut { insns: 4..6, ..Cut::default() }, &mut writer).expect("cut");
+    let part = Reader::from_bytes(writer.into_inner()).expect("readable");
+    #[derive(Default)]
+    struct Seen(Vec<String>);
+    impl Sink for Seen {
+        type Error = Infallible;
+        fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+            self.0.extend(batch.records.iter().map(|_| "insn".to_owned()));
+            Ok(true)
+        }
+        fn event(&mut self, _: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+            match event {
+                Event::Privilege { level } => self.0.push(format!("level {}", level.0)),
+                Event::AddressSpace { id } => self.0.push(format!("space {id}")),
+                _ => {}
+            }
+            Ok(true)
+        }
+    }
+    let mut seen = Seen::default();
+    Replay::new(&part).drive(&mut seen).expect("replayed");
+    let wanted =
+        ["level 4", "space 101", "insn", "level 5", "space 101", "insn", "level 6", "space 102"];
+    assert_eq!(seen.0, wanted);
 }

@@ -172,10 +172,10 @@ pub fn with_event<R>(n: u64, tell: impl FnOnce(&Event<'_>) -> R) -> R {
     ];
     let end =
         [EndStatus::Exited(big as i32), EndStatus::Killed(big as i32 >> 20), EndStatus::Unknown];
-    let pick = (n / 19) as usize;
-    tell(&match n % 19 {
+    let pick = (n / 22) as usize;
+    tell(&match n % 22 {
         0 => Event::ThreadStart(ThreadStart {
-            process: ProcessId((n / 19 % 2) as u32),
+            process: ProcessId((n / 22 % 2) as u32),
             creator: (n.is_multiple_of(2)).then_some(child),
             os_pid: big as u32,
             os_tid: n as u32,
@@ -215,7 +215,15 @@ pub fn with_event<R>(n: u64, tell: impl FnOnce(&Event<'_>) -> R) -> R {
             insns: (n.is_multiple_of(2)).then_some(big),
             skipped: (n.is_multiple_of(3)).then_some(n),
         },
-        _ => Event::Timestamp { ns: n },
+        18 => Event::Timestamp { ns: n },
+        19 => Event::Trap(TrapInfo {
+            cause: n << 62 | n,
+            value: big,
+            interrupted: va,
+            handler: GuestVa(n),
+        }),
+        20 => Event::Privilege { level: Privilege(n as u8) },
+        _ => Event::AddressSpace { id: big },
     })
 }
 

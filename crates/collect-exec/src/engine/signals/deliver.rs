@@ -45,6 +45,8 @@ fn one(ctx: &mut Ctx, pending: &Pending) {
     let blocked = thread.mask & bit(number) != 0;
     let forced = pending.fault && (blocked || action.handler == SIG_IGN);
     if forced || action.handler == SIG_DFL {
+        trace::event(ctx, words::LEFT, ctx.rip);
+        trace::event(ctx, words::DEFAULT, number as u64);
         default_now(number);
         // It may have been a stop, or nothing by default.
         let mut actions = thread.actions.lock();
@@ -59,7 +61,7 @@ fn one(ctx: &mut Ctx, pending: &Pending) {
         return;
     }
     let (old_mask, alt) = (thread.mask, thread.alt);
-    trace::event(ctx, words::LEFT, ctx.rip);
+    tell(ctx, pending, action.handler);
     if action.flags & SA_RESETHAND != 0 {
         thread.actions.lock().reset(number);
     }
@@ -74,6 +76,13 @@ fn one(ctx: &mut Ctx, pending: &Pending) {
         default_now(libc::SIGSEGV);
         sys::die("a signal's frame could not be written");
     }
+}
+
+fn tell(ctx: &mut Ctx, pending: &Pending, handler: u64) {
+    trace::event(ctx, words::LEFT, ctx.rip);
+    let code = pending.info[1] & 0xffff_ffff;
+    let numbers = pending.number as u64 | code << 32;
+    trace::numbers(ctx, words::SIGNAL, &[numbers, ctx.rip, handler]);
 }
 
 /// Makes the program see a fault of its own that the engine found before the processor did.

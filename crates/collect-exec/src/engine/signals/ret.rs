@@ -11,12 +11,12 @@ use crate::engine::{sys, xstate};
 /// Flags that a frame may set: those that a program can set itself.
 const FLAGS: u64 = 0x24_4dd5;
 
-/// Restores the state from the frame at the stack pointer.
-pub fn sigreturn(ctx: &mut Ctx) {
+/// Restores the state from the frame at the stack pointer; false if that is a fault.
+pub fn sigreturn(ctx: &mut Ctx) -> bool {
     let at = ctx.regs[reg::RSP];
     let Some(frame) = sys::read_value::<Context>(at) else {
         raise_fault(ctx, libc::SIGSEGV, at);
-        return;
+        return false;
     };
     for (value, which) in frame.registers.iter().zip(REGISTERS) {
         ctx.regs[which] = *value;
@@ -35,20 +35,21 @@ pub fn sigreturn(ctx: &mut Ctx) {
     if !thread.queue.is_empty() {
         ctx.pending = 1;
     }
-    vectors(ctx, frame.vectors);
+    vectors(ctx, frame.vectors)
 }
 
-fn vectors(ctx: &mut Ctx, at: u64) {
+fn vectors(ctx: &mut Ctx, at: u64) -> bool {
     if at == 0 {
         xstate::init(&mut ctx.xsave);
-        return;
+        return true;
     }
     let mut area = Box::new(Xsave([0; XSAVE_LEN]));
     // A frame of the old kind may be shorter than the extended one: read what there is.
     let whole = xstate::frame_len();
     if !sys::copy_in(at, &mut area.0[..whole]) && !sys::copy_in(at, &mut area.0[..512]) {
         raise_fault(ctx, libc::SIGSEGV, at);
-        return;
+        return false;
     }
     xstate::from_frame(&mut area, &mut ctx.xsave);
+    true
 }

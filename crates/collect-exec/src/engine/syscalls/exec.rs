@@ -10,7 +10,7 @@ use ichnos_tap::{ExecSlot, ExecState};
 use super::{Answer, args, direct, pass};
 use crate::engine::ctx::Ctx;
 use crate::engine::signals::{native_mask, set_native_mask};
-use crate::engine::{state, tap, trace};
+use crate::engine::{tap, trace};
 
 /// How often, and how long each time, to wait for the host's answer.
 const TRIES: u32 = 50;
@@ -19,8 +19,8 @@ const WAIT_NANOSECONDS: u64 = 100_000_000;
 /// Replaces the program.
 pub fn run(ctx: &mut Ctx, number: i64) -> Answer {
     // SAFETY: the thread's data lives as long as its context.
-    let mask = unsafe { &*ctx.thread }.mask;
-    let slot = if may_work(number, &args(ctx)) { ask(ctx.id) } else { None };
+    let (mask, process) = unsafe { ((*ctx.thread).mask, (*ctx.thread).process) };
+    let slot = if may_work(number, &args(ctx)) { ask(process, ctx.id) } else { None };
     // What was recorded so far must be out: there is no later.
     trace::close(ctx);
     // The new program inherits the whole mask, without what the engine keeps open.
@@ -54,12 +54,12 @@ fn may_work(number: i64, a: &[u64; 6]) -> bool {
 }
 
 /// Asks the host to follow; `None` if it does not.
-fn ask(traced: u32) -> Option<&'static ExecSlot> {
+fn ask(process: u32, traced: u32) -> Option<&'static ExecSlot> {
     let header = tap::header();
     let tid = direct(libc::SYS_gettid, [0; 6]) as u32;
     // The host must be allowed to take hold of us, also where only ancestors may.
     direct(libc::SYS_prctl, [libc::PR_SET_PTRACER as u64, u64::from(header.collector), 0, 0, 0, 0]);
-    let slot = header.post_exec(tid, state::get().ids[0], traced)?;
+    let slot = header.post_exec(tid, process, traced)?;
     tap::wake(&header.requests);
     for state in [ExecState::POSTED, ExecState::SEEN] {
         wait_while(slot, state);

@@ -5,13 +5,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod exec;
+mod files;
 mod memory;
 mod process;
 mod signal;
 
 use super::ctx::{Ctx, reg};
-use super::glue;
-use super::sys;
+use super::{glue, maps, sync, sys, trace};
+use crate::words;
 
 /// The call must be made again after a signal: the kernel's own number for it.
 const RESTART: i64 = -512;
@@ -22,14 +23,84 @@ const INSN_LEN: u64 = 2;
 pub enum Answer {
     /// This, in rax.
     Value(i64),
-    /// The context has been set to something else.
+    /// Zero: this is the child.
+    Born,
+    /// It must be made again, after a signal: the context stands at the instruction.
+    Again,
+    /// A handler has returned: the context has been set to what it interrupted.
     Elsewhere,
+    /// A fault, which waits for delivery.
+    Fault,
 }
 
-/// Does the system call at which the context stands.
+/// Does the system call at which the context stands, and tells what comes of it.
 pub fn run(ctx: &mut Ctx) {
     let number = ctx.regs[reg::RAX] as i64;
-    let answer = match number {
+    let args = args(ctx);
+    let [a, b, c, d, e, f] = args;
+    trace::numbers(ctx, words::SYSCALL, &[number as u64, a, b, c, d, e, f]);
+    sync::before_call(ctx, number, &args);
+    match answer(ctx, number) {
+        Answer::Value(value) => {
+            sync::after_call(ctx, number, &args, value);
+            tell_return(ctx, number, told_result(ctx, number, value));
+            finish(ctx, value);
+            if maps::may_change(number, &args, value) {
+                maps::refresh(ctx);
+            }
+            reaped(ctx, number, &args, value);
+        }
+        Answer::Born => finish(ctx, 0),
+        Answer::Again => tell_return(ctx, number, RESTART),
+        Answer::Elsewhere => trace::event(ctx, words::SIGNAL_RETURN, ctx.rip),
+        Answer::Fault => {}
+    }
+}
+
+fn tell_return(ctx: &mut Ctx, number: i64, result: i64) {
+    trace::time(ctx);
+    trace::numbers(ctx, words::RETURN, &[number as u64, result as u64]);
+}
+
+/// What the kernel itself says of a call that a signal has ended, as far as the number tells: the program
+/// sees `EINTR`.
+fn told_result(ctx: &Ctx, number: i64, value: i64) -> i64 {
+    const NO_HAND: i64 = -514;
+    const RESTART_BLOCK: i64 = -516;
+    if value != -i64::from(libc::EINTR) || ctx.pending == 0 {
+        return value;
+    }
+    match number {
+        libc::SYS_pause
+        | libc::SYS_rt_sigsuspend
+        | libc::SYS_select
+        | libc::SYS_pselect6
+        | libc::SYS_ppoll => NO_HAND,
+        libc::SYS_nanosleep | libc::SYS_clock_nanosleep | libc::SYS_poll => RESTART_BLOCK,
+        // These give it by themselves.
+        libc::SYS_epoll_wait
+        | libc::SYS_epoll_pwait
+        | libc::SYS_epoll_pwait2
+        | libc::SYS_rt_sigtimedwait
+        | libc::SYS_semop
+        | libc::SYS_semtimedop
+        | libc::SYS_io_getevents => value,
+        _ => RESTART,
+    }
+}
+
+/// Tells how a child ended that the program has waited for: nobody else can see it.
+fn reaped(ctx: &mut Ctx, number: i64, args: &[u64; 6], value: i64) {
+    if number != libc::SYS_wait4 || value <= 0 || args[1] == 0 {
+        return;
+    }
+    if let Some(status) = sys::read_value::<u32>(args[1]) {
+        trace::event(ctx, words::REAPED, value as u64 & 0xffff_ffff | u64::from(status) << 32);
+    }
+}
+
+fn answer(ctx: &mut Ctx, number: i64) -> Answer {
+    match number {
         libc::SYS_mmap
         | libc::SYS_munmap
         | libc::SYS_mprotect
@@ -51,18 +122,18 @@ pub fn run(ctx: &mut Ctx) {
         | libc::SYS_exit_group
         | libc::SYS_arch_prctl => process::run(ctx, number),
         libc::SYS_execve | libc::SYS_execveat => exec::run(ctx, number),
+        libc::SYS_open | libc::SYS_openat => files::open(ctx, number),
+        libc::SYS_read => files::read(ctx),
         // The engine moves code, which restartable sequences do not survive; and what
         // io_uring does to memory nobody sees.
         libc::SYS_rseq | libc::SYS_io_uring_setup => Answer::Value(-i64::from(libc::ENOSYS)),
         _ => pass(ctx),
-    };
-    if let Answer::Value(value) = answer {
-        finish(ctx, value);
     }
 }
 
 /// Passes the call on to the kernel.
 pub fn pass(ctx: &mut Ctx) -> Answer {
+    trace::rest(ctx);
     let r = &ctx.regs;
     let args =
         [r[reg::RAX], r[reg::RDI], r[reg::RSI], r[reg::RDX], r[reg::R10], r[reg::R8], r[reg::R9]];
@@ -71,7 +142,7 @@ pub fn pass(ctx: &mut Ctx) -> Answer {
     let result = unsafe { glue::ichnos_syscall(&args) };
     if result == RESTART {
         // The program stands at the instruction, as if the signal had come just before.
-        return Answer::Elsewhere;
+        return Answer::Again;
     }
     Answer::Value(result)
 }

@@ -2,18 +2,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ichnos_tap::Life;
 
 use super::{Answer, args, direct, finish};
 use crate::engine::ctx::{Ctx, reg};
 use crate::engine::lock::Lock;
-use crate::engine::{alloc, glue, state, sys, tap, thread, trace};
+use crate::engine::maps::{self, Table};
+use crate::engine::thread::Seed;
+use crate::engine::{alloc, glue, state, sync, sys, tap, thread, trace};
 use crate::words;
 
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
 const CLONE_VFORK: u64 = libc::CLONE_VFORK as u64;
 const CLONE_SIGHAND: u64 = libc::CLONE_SIGHAND as u64;
 const CLONE_SETTLS: u64 = libc::CLONE_SETTLS as u64;
+const CLONE_THREAD: u64 = libc::CLONE_THREAD as u64;
+const CLONE_NEWPID: u64 = libc::CLONE_NEWPID as u64;
 const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
 
 /// Does one of them.
@@ -42,7 +48,7 @@ pub fn run(ctx: &mut Ctx, number: i64) -> Answer {
         libc::SYS_arch_prctl => arch_prctl(ctx, &a),
         libc::SYS_exit_group => {
             statistics();
-            trace::event(ctx, words::END, a[0]);
+            trace::event(ctx, words::END_ALL, a[0]);
             trace::close(ctx);
             sys::exit_group(a[0])
         }
@@ -115,6 +121,59 @@ fn native_args(request: &Request, engine_sp: u64, structure: &mut [u64; 11]) -> 
     }
 }
 
+/// The trace's numbers of what a clone makes.
+struct Numbers {
+    process: u32,
+    thread: u32,
+    life: Option<&'static Life>,
+}
+
+impl Numbers {
+    /// Numbers for a new thread of the caller's process, or for a new process. `None` if there are too
+    /// many processes.
+    fn new(ctx: &Ctx, flags: u64) -> Option<Self> {
+        let header = tap::header();
+        // SAFETY: the thread's data lives as long as its context.
+        let mut process = unsafe { &*ctx.thread }.process;
+        let mut life = None;
+        if flags & CLONE_THREAD == 0 {
+            process = header.processes.fetch_add(1, Ordering::Relaxed);
+            life = Some(header.claim_life(sys::own_numbers().0, process)?);
+        }
+        let thread = header.threads.fetch_add(1, Ordering::Relaxed);
+        Some(Self { process, thread, life })
+    }
+
+    /// In the maker: nothing was made. Numbers go back if nobody took any since, so that they
+    /// have no holes.
+    fn give_back(&self) {
+        let header = tap::header();
+        let back = |counter: &AtomicU32, number: u32| {
+            let _ =
+                counter.compare_exchange(number + 1, number, Ordering::Relaxed, Ordering::Relaxed);
+        };
+        back(&header.threads, self.thread);
+        if let Some(life) = self.life {
+            back(&header.processes, self.process);
+            life.end();
+        }
+    }
+
+    /// In the maker: tells of what was made. The child of a new name space does not know its
+    /// own number as the collector sees it.
+    fn tell(&self, ctx: &mut Ctx, flags: u64, os: i64) {
+        if let Some(life) = self.life.filter(|_| flags & CLONE_NEWPID != 0) {
+            life.begin(os as u32);
+        }
+        trace::event(ctx, words::CREATE, u64::from(self.thread));
+    }
+
+    /// In a child: the place to begin its life in.
+    fn own_life(&self, flags: u64) -> Option<&'static Life> {
+        self.life.filter(|_| flags & CLONE_NEWPID == 0)
+    }
+}
+
 /// A new thread, or a process that shares the address space.
 fn clone_sharing(ctx: &mut Ctx, request: &Request) -> Answer {
     // SAFETY: the thread's data lives as long as its context.
@@ -124,21 +183,40 @@ fn clone_sharing(ctx: &mut Ctx, request: &Request) -> Answer {
     } else {
         Arc::new(Lock::new(*parent.actions.lock()))
     };
-    let Some(child) = thread::create(actions, ctx.engine_fs) else {
+    let Some(numbers) = Numbers::new(ctx, request.flags) else {
+        return Answer::Value(-i64::from(libc::EAGAIN));
+    };
+    let maps = match numbers.life {
+        None => Arc::clone(&parent.maps),
+        Some(_) => Arc::new(Lock::new(Table::default())),
+    };
+    let life = numbers.own_life(request.flags);
+    let (process, creator, engine_fs) = (numbers.process, ctx.id, ctx.engine_fs);
+    let seed = Seed { actions, maps, engine_fs, process, creator, life };
+    let Some(child) = thread::create(seed) else {
+        numbers.give_back();
         return Answer::Value(-i64::from(libc::EAGAIN));
     };
     inherit(ctx, child, request);
-    child.id = tap::header().threads.fetch_add(1, Ordering::Relaxed);
-    trace::event(child, words::FS_BASE, child.fs);
+    child.id = numbers.thread;
+    if state::get().traced && numbers.life.is_none() {
+        sync::activate((child.fs, child.id));
+    }
     let mut structure = [0; 11];
     let args = native_args(request, child.engine_sp, &mut structure);
     // SAFETY: the child runs on its own engine stack with its own context.
     let result = unsafe { glue::ichnos_clone(&args, child) };
     if sys::failed(result) {
+        numbers.give_back();
         thread::discard(child);
-    } else if request.flags & CLONE_VFORK != 0 {
-        // The child has ended or replaced its program: its context is free again.
+        return Answer::Value(result);
+    }
+    numbers.tell(ctx, request.flags, result);
+    if request.flags & CLONE_VFORK != 0 {
+        // The child has ended or replaced its program: its context is free again. It may have
+        // changed the memory that it borrowed.
         thread::discard(child);
+        maps::refresh(ctx);
     }
     Answer::Value(result)
 }
@@ -180,17 +258,29 @@ fn fork(ctx: &mut Ctx, request: &Request) -> Answer {
     let args = native_args(request, 0, &mut structure);
     let state = state::get();
     let call = [args[1], args[2], args[3], args[4], args[5], args[6]];
+    let Some(numbers) = Numbers::new(ctx, request.flags) else {
+        return Answer::Value(-i64::from(libc::EAGAIN));
+    };
     // Nobody else may be in the middle of a change, because the child would never see its end.
     let mut cache = state.cache.lock();
     let Some(copies) = cache.copies() else {
+        numbers.give_back();
         return Answer::Value(-i64::from(libc::ENOMEM));
     };
     let threads = state.threads.lock();
     // SAFETY: the thread's data lives as long as its context.
     let actions = unsafe { &*ctx.thread }.actions.lock();
-    let result = trace::held(|| thread::held(|| alloc::held(|| direct(args[0] as i64, call))));
+    let result = trace::held(|| {
+        thread::held(|| sync::held(|| alloc::held(|| direct(args[0] as i64, call))))
+    });
     drop((threads, actions));
     if result != 0 {
+        drop(cache);
+        if sys::failed(result) {
+            numbers.give_back();
+        } else {
+            numbers.tell(ctx, request.flags, result);
+        }
         return Answer::Value(result);
     }
     trace::disown(ctx);
@@ -201,8 +291,7 @@ fn fork(ctx: &mut Ctx, request: &Request) -> Answer {
     if request.flags & CLONE_SETTLS != 0 {
         ctx.fs = request.tls;
     }
-    ctx.id = tap::header().threads.fetch_add(1, Ordering::Relaxed);
-    trace::event(ctx, words::FS_BASE, ctx.fs);
+    become_process(ctx, &numbers, request.flags);
     if let Some(sp) = request.stack {
         ctx.regs[reg::RSP] = sp;
     }
@@ -211,7 +300,24 @@ fn fork(ctx: &mut Ctx, request: &Request) -> Answer {
     if request.flags & CLONE_CLEAR_SIGHAND != 0 {
         clear_handlers(&mut thread.actions.lock());
     }
-    Answer::Value(0)
+    Answer::Born
+}
+
+/// In the child of a fork: a process of its own begins, and all is told anew.
+fn become_process(ctx: &mut Ctx, numbers: &Numbers, flags: u64) {
+    // SAFETY: the thread's data lives as long as its context.
+    let thread = unsafe { &mut *ctx.thread };
+    state::get().process.store(numbers.process, Ordering::Relaxed);
+    thread.process = numbers.process;
+    thread.creator = std::mem::replace(&mut ctx.id, numbers.thread);
+    thread.maps = Arc::new(Lock::new(Table::default()));
+    trace::begin(ctx);
+    if let Some(life) = numbers.own_life(flags) {
+        life.begin(sys::own_numbers().0);
+    }
+    maps::refresh(ctx);
+    trace::event(ctx, words::FS_BASE, ctx.fs);
+    trace::event(ctx, words::GS_BASE, ctx.gs);
 }
 
 fn exit(ctx: &mut Ctx, status: u64) -> Answer {
@@ -247,6 +353,7 @@ fn arch_prctl(ctx: &mut Ctx, a: &[u64; 6]) -> Answer {
         }
         ARCH_SET_GS => {
             ctx.gs = a[1];
+            trace::event(ctx, words::GS_BASE, a[1]);
             0
         }
         ARCH_GET_FS => {

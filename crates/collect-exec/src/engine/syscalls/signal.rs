@@ -31,8 +31,11 @@ pub fn run(ctx: &mut Ctx, number: i64) -> Answer {
         libc::SYS_sigaltstack => Answer::Value(altstack(thread, &args, ctx.regs[reg::RSP])),
         libc::SYS_rt_sigsuspend => suspend(ctx, &args),
         _ => {
-            sigreturn(ctx);
-            Answer::Elsewhere
+            if sigreturn(ctx) {
+                Answer::Elsewhere
+            } else {
+                Answer::Fault
+            }
         }
     }
 }
@@ -143,7 +146,7 @@ fn suspend(ctx: &mut Ctx, args: &[u64; 6]) -> Answer {
     ctx.regs[reg::RDI] = program;
     match answer {
         // The signal that ends the wait arrives inside: the call is over, not to be repeated.
-        Answer::Elsewhere => Answer::Value(-i64::from(libc::EINTR)),
+        Answer::Again => Answer::Value(-i64::from(libc::EINTR)),
         value => value,
     }
 }

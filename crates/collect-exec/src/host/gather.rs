@@ -1,0 +1,293 @@
+//! What the engines store becomes records and events for a sink, thread by thread.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use ichnos_base::{
+    Batch, Code, EndStatus, Event, GapReason, GuestVa, ProcessId, Record, Sink, ThreadId,
+    ThreadStart,
+};
+use ichnos_tap::{BufferKind, Taken};
+
+use super::book::{Book, Known};
+use super::channel::Channel;
+use super::collect::CollectError;
+use super::images::Images;
+use super::stream::{Item, Stream};
+use super::told::Told;
+use crate::Error;
+
+type Done<S> = Result<(), CollectError<<S as Sink>::Error>>;
+
+/// Everything about one collection.
+pub struct Gather<'a, S: Sink> {
+    out: Out<'a, S>,
+    book: Book,
+    streams: HashMap<u32, Stream>,
+}
+
+/// The way to the sink.
+struct Out<'a, S: Sink> {
+    sink: &'a mut S,
+    images: Images,
+    threads: HashMap<u32, Thread>,
+    processes: HashMap<ProcessId, Process>,
+    /// How parents say that their children ended, by the system's numbers. What a killed child left comes later
+    /// than its parent's word, so this waits.
+    reaped: HashMap<u32, EndStatus>,
+    insns: u64,
+    /// How many processes have said that they end.
+    ends: usize,
+    /// The sink's own error, which the reading of a stream must not swallow.
+    error: Option<S::Error>,
+}
+
+struct Thread {
+    process: ProcessId,
+    insns: u64,
+    started: bool,
+    ended: bool,
+}
+
+/// A process as far as the streams tell.
+#[derive(Default)]
+struct Process {
+    /// The blocks whose code was told.
+    told: HashSet<u64>,
+    os: u32,
+    end: Option<EndStatus>,
+}
+
+impl<'a, S: Sink> Gather<'a, S> {
+    /// Nothing gathered yet.
+    pub fn new(sink: &'a mut S) -> Self {
+        let out = Out {
+            sink,
+            images: Images::default(),
+            threads: HashMap::new(),
+            processes: HashMap::new(),
+            reaped: HashMap::new(),
+            insns: 0,
+            ends: 0,
+            error: None,
+        };
+        Self { out, book: Book::default(), streams: HashMap::new() }
+    }
+
+    /// Instructions so far.
+    pub fn insns(&self) -> u64 {
+        self.out.insns
+    }
+
+    /// How many processes have said that they end.
+    pub fn ends(&self) -> usize {
+        self.out.ends
+    }
+
+    /// Takes a full buffer.
+    pub fn buffer(&mut self, channel: &Channel, taken: &Taken) -> Done<S> {
+        let bytes = channel.bytes(taken.index, taken.len);
+        if taken.kind == BufferKind::ROADMAP {
+            self.book.read(bytes);
+            return Ok(());
+        }
+        let id = ThreadId(taken.thread);
+        let fresh =
+            || Thread { process: ProcessId(taken.process), insns: 0, started: false, ended: false };
+        self.out.threads.entry(taken.thread).or_insert_with(fresh);
+        let stream = self.streams.entry(taken.thread).or_insert_with(Stream::new);
+        let out = &mut self.out;
+        let mut tell = |records: &mut Vec<Record>, item: Item<'_>| {
+            if out.error.is_none()
+                && let Err(error) = out.item(id, records, item)
+            {
+                out.error = Some(error);
+            }
+        };
+        let read = stream.read(bytes, &self.book, &mut tell);
+        let flushed = self.out.flush(id, &mut stream.records);
+        if let Some(error) = self.out.error.take() {
+            return Err(CollectError::Sink(error));
+        }
+        flushed.map_err(CollectError::Sink)?;
+        match read {
+            // What a dying thread did not finish is no error.
+            Err(broken) if taken.kind != BufferKind::LEFT => {
+                Err(CollectError::Host(Error::Stream {
+                    thread: id.0,
+                    why: broken.why,
+                    at: broken.at,
+                }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Everybody has ended, the first process like this.
+    pub fn finish(&mut self, first: EndStatus) -> Done<S> {
+        let mut ids: Vec<u32> = self.out.threads.keys().copied().collect();
+        ids.sort_unstable();
+        self.out.processes.entry(ProcessId(0)).or_default().end = Some(first);
+        for id in ids {
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.end();
+                self.out.flush(ThreadId(id), &mut stream.records).map_err(CollectError::Sink)?;
+            }
+            self.out.end(ThreadId(id), None).map_err(CollectError::Sink)?;
+        }
+        self.out.sink.finish().map_err(CollectError::Sink)
+    }
+}
+
+impl<S: Sink> Out<'_, S> {
+    fn item(
+        &mut self,
+        id: ThreadId,
+        records: &mut Vec<Record>,
+        item: Item<'_>,
+    ) -> Result<(), S::Error> {
+        match item {
+            Item::Block(block) => self.block(id, records, &block),
+            Item::Many => self.flush(id, records),
+            Item::Told(told) => {
+                self.flush(id, records)?;
+                self.told(id, &told)
+            }
+        }
+    }
+
+    fn block(
+        &mut self,
+        id: ThreadId,
+        records: &mut Vec<Record>,
+        block: &Rc<Known>,
+    ) -> Result<(), S::Error> {
+        let process = self.process_of(id);
+        let known = &mut self.processes.entry(process).or_default().told;
+        if !known.insert(Rc::as_ptr(block) as u64) {
+            return Ok(());
+        }
+        self.flush(id, records)?;
+        let code = Code { process, pc: block.entry, bytes: &block.code };
+        self.sink.code(id, &code).map(drop)
+    }
+
+    fn process_of(&self, id: ThreadId) -> ProcessId {
+        self.threads.get(&id.0).map_or(ProcessId(0), |thread| thread.process)
+    }
+
+    fn process(&mut self, id: ThreadId) -> &mut Process {
+        let process = self.process_of(id);
+        self.processes.entry(process).or_default()
+    }
+
+    fn told(&mut self, id: ThreadId, told: &Told<'_>) -> Result<(), S::Error> {
+        let event = match *told {
+            Told::Start(start) => return self.start(id, start),
+            Told::End(status) => return self.end(id, Some(exited(status))),
+            Told::EndAll(status) => {
+                self.ends += 1;
+                self.process(id).end = Some(exited(status));
+                return self.end(id, None);
+            }
+            Told::Default(signal) => {
+                self.process(id).end = Some(EndStatus::Killed(signal));
+                return Ok(());
+            }
+            Told::Reaped(os, status) => {
+                self.reaped(os, status);
+                return Ok(());
+            }
+            Told::Exec(ref path) => {
+                self.replaced(id)?;
+                Event::Exec { path }
+            }
+            Told::Map(ref vma) => {
+                let map = self.images.describe(vma);
+                return self.sink.event(id, &Event::Map(map)).map(drop);
+            }
+            Told::Unmap(start, end) => {
+                Event::Unmap { start: GuestVa(start), len: end.saturating_sub(start) }
+            }
+            Told::Create(child) => Event::ThreadCreate { child },
+            Told::Time(ns) => Event::Timestamp { ns },
+            Told::Syscall(number, args) => Event::Syscall { number, args },
+            Told::Return(number, result) => Event::SyscallReturn { number, result },
+            Told::Signal(info) => Event::Signal(info),
+            Told::Join(child) => Event::ThreadJoin { child },
+            Told::Sync(event) => event,
+            Told::SignalReturn(pc) => Event::SignalReturn { pc },
+            Told::Untraced => {
+                Event::Gap { reason: GapReason::Untraced, insns: None, skipped: None }
+            }
+        };
+        self.sink.event(id, &event).map(drop)
+    }
+
+    fn start(&mut self, id: ThreadId, start: ThreadStart) -> Result<(), S::Error> {
+        let Some(thread) = self.threads.get_mut(&id.0) else { return Ok(()) };
+        thread.process = start.process;
+        thread.started = true;
+        let process = self.processes.entry(start.process).or_default();
+        process.os = start.os_pid;
+        self.sink.event(id, &Event::ThreadStart(start)).map(drop)
+    }
+
+    /// The process of a thread has a new program: its other threads are no more.
+    fn replaced(&mut self, id: ThreadId) -> Result<(), S::Error> {
+        let process = self.process_of(id);
+        let of = |(other, thread): (&u32, &Thread)| {
+            (*other != id.0 && thread.process == process).then_some(ThreadId(*other))
+        };
+        let mut others: Vec<ThreadId> = self.threads.iter().filter_map(of).collect();
+        others.sort_unstable();
+        others.into_iter().try_for_each(|other| self.end(other, Some(EndStatus::Exited(0))))?;
+        let process = self.process(id);
+        process.told.clear();
+        process.end = None;
+        Ok(())
+    }
+
+    fn reaped(&mut self, os: u32, status: i32) {
+        if libc::WIFSIGNALED(status) {
+            self.reaped.insert(os, EndStatus::Killed(libc::WTERMSIG(status)));
+        } else if libc::WIFEXITED(status) {
+            self.reaped.insert(os, EndStatus::Exited(libc::WEXITSTATUS(status)));
+        }
+    }
+
+    /// Tells a thread's end, once: as it ended itself, or as its process did.
+    fn end(&mut self, id: ThreadId, status: Option<EndStatus>) -> Result<(), S::Error> {
+        let process = self.process(id);
+        let (end, os) = (process.end, process.os);
+        let reaped = || self.reaped.get(&os).copied();
+        let status = status.or(end).or_else(reaped).unwrap_or(EndStatus::Unknown);
+        let Some(thread) = self.threads.get_mut(&id.0) else { return Ok(()) };
+        if std::mem::replace(&mut thread.ended, true) {
+            return Ok(());
+        }
+        if !std::mem::replace(&mut thread.started, true) {
+            let start = ThreadStart { process: thread.process, ..ThreadStart::default() };
+            self.sink.event(id, &Event::ThreadStart(start))?;
+        }
+        self.sink.event(id, &Event::ThreadEnd(status)).map(drop)
+    }
+
+    fn flush(&mut self, id: ThreadId, records: &mut Vec<Record>) -> Result<(), S::Error> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let Some(thread) = self.threads.get_mut(&id.0) else { return Ok(()) };
+        self.sink.records(&Batch::new(id, thread.insns, records))?;
+        let count = records.iter().filter(|r| matches!(r, Record::Insn { .. })).count() as u64;
+        thread.insns += count;
+        self.insns += count;
+        records.clear();
+        Ok(())
+    }
+}
+
+fn exited(status: u64) -> EndStatus {
+    EndStatus::Exited((status & 0xff) as i32)
+}

@@ -1,0 +1,117 @@
+//! Libraries made by the system's C compiler, loaded and compared with the
+//! built-in cache of the same geometry.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ichnos_base::{Batch, Event, GuestVa, InsnKind, Record, Sink, ThreadId, ThreadStart};
+use ichnos_model::{CacheConfig, Caches, Hierarchy, HierarchyConfig, LevelConfig, Sharing};
+use ichnos_plugin::{Finding, UserModel, Value};
+
+/// Compiles a C source into a shared library of this name.
+fn compile(source: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I"]);
+    compiler.arg(here.join("include")).args(flags).arg("-o").arg(&library).arg(source);
+    assert!(compiler.status().expect("cc is there").success());
+    library
+}
+
+fn example(name: &str, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/lru.c");
+    compile(&source, name, flags)
+}
+
+fn written(text: &str, name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
+    std::fs::write(&source, text).expect("the folder of the tests is there");
+    compile(&source, name, &[])
+}
+
+/// Records with locality, some across lines.
+fn records(many: u64) -> Vec<Record> {
+    let mut state = 7_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state >> 33
+    };
+    let mut all = Vec::new();
+    for _ in 0..many {
+        let addr = GuestVa(0x10_0000 + (next() % 3000) * (next() % 40));
+        let size = [1, 4, 8, 64][next() as usize % 4];
+        all.push(Record::insn(GuestVa(0x40_0000), 4, InsnKind::OTHER));
+        all.push(if next() % 3 == 0 {
+            Record::store(addr, size)
+        } else {
+            Record::load(addr, size)
+        });
+    }
+    all
+}
+
+fn counts(findings: &[Finding]) -> Vec<u64> {
+    let counts = findings.iter().filter_map(|finding| match finding.value {
+        Value::Count(count) => Some(count),
+        _ => None,
+    });
+    counts.collect()
+}
+
+#[test]
+fn a_c_model_counts_what_ours_counts() {
+    let library = example("liblru.so", &[]);
+    let mut theirs = UserModel::load(&format!("{}:4096,4,32", library.display())).unwrap();
+    assert_eq!(theirs.name(), "lru data cache");
+    let cache = Caches::Data(CacheConfig::new(4096, 4, 32));
+    let level = LevelConfig { name: "l1".into(), caches: cache, sharing: Sharing::Shared };
+    let config = HierarchyConfig { levels: vec![level], ..HierarchyConfig::default() };
+    let mut ours = Hierarchy::new(&config).unwrap();
+    let start = Event::ThreadStart(ThreadStart::default());
+    for sink in [&mut theirs as &mut dyn Sink<Error = _>, &mut ours] {
+        sink.event(ThreadId(0), &start).unwrap();
+        for (at, part) in records(20_000).chunks(777).enumerate() {
+            sink.records(&Batch::new(ThreadId(0), at as u64 * 388, part)).unwrap();
+        }
+    }
+    let stats = ours.report().total("l1d").unwrap();
+    let (all, missed) = (stats.accesses, stats.misses);
+    assert!(missed.load > 1000 && missed.store > 500 && all.data() > 20_000);
+    let findings = theirs.findings();
+    assert_eq!(counts(&findings), [all.load, missed.load, all.store, missed.store]);
+    assert_eq!(findings[0].value, Value::Text("lru".into()));
+    let ratio = missed.data() as f64 / all.data() as f64;
+    assert!(matches!(findings[5].value, Value::Number(r) if (r - ratio).abs() < 1e-12));
+    assert!(theirs.reset_counts());
+    assert_eq!(counts(&theirs.findings()), [0; 4]);
+}
+
+#[test]
+fn refusals_name_the_file() {
+    let refusal = |text: &str| UserModel::load(text).unwrap_err().to_string();
+    let at = |library: &Path| library.display().to_string();
+
+    let absent = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nowhere.so");
+    assert!(refusal(&at(&absent)).starts_with(&format!("{}: the library cannot be", at(&absent))));
+
+    let other = example("libother.so", &["-DABI_OF_TEST=7"]);
+    let said = refusal(&at(&other));
+    assert!(said.starts_with(&at(&other)) && said.contains("version 7"), "{said}");
+
+    let library = example("libargs.so", &[]);
+    let said = refusal(&format!("{}:1000,3,7", at(&library)));
+    assert!(said.contains(&at(&library)) && said.contains("`1000,3,7`: 1000 bytes"), "{said}");
+
+    let nothing = written("int nothing;\n", "libnothing.so");
+    let said = refusal(&at(&nothing));
+    assert!(said.starts_with(&at(&nothing)) && said.contains("`ichnos_model_entry`"), "{said}");
+
+    let empty = "#include \"ichnos_model.h\"\n\
+        const ichnos_model *ichnos_model_entry(void) {\n\
+        static const ichnos_model table = {.abi = ICHNOS_MODEL_ABI};\n return &table; }\n";
+    let empty = written(empty, "libempty.so");
+    let said = refusal(&at(&empty));
+    assert!(said.starts_with(&at(&empty)) && said.contains("lacks `create`"), "{said}");
+}
