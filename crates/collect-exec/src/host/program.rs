@@ -234,14 +234,14 @@ fn set(registers: &mut Registers, register: u8, value: u64) {
 
 #[inline]
 fn put(made: &mut [Record], record: u16, to: u64) {
-    match made.get_mut(usize::from(record)) {
-        Some(
-            Record::Load { addr, .. }
-            | Record::Store { addr, .. }
-            | Record::Prefetch { addr, .. }
-            | Record::Flush { addr, .. },
-        ) => *addr = GuestVa(to),
-        _ => {}
+    if let Some(
+        Record::Load { addr, .. }
+        | Record::Store { addr, .. }
+        | Record::Prefetch { addr, .. }
+        | Record::Flush { addr, .. },
+    ) = made.get_mut(usize::from(record))
+    {
+        *addr = GuestVa(to);
     }
 }
 

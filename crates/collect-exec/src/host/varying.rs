@@ -22,7 +22,7 @@ pub struct Varying {
 impl Varying {
     /// For an instruction; `None` if the engine tells the accesses themselves.
     pub fn new(inst: &Inst) -> Option<Self> {
-        Some(Self { inst: inst.clone(), stored: Snapshot::of(inst)? })
+        Some(Self { inst: *inst, stored: Snapshot::of(inst)? })
     }
 
     /// Bytes of the stream that an execution takes.
