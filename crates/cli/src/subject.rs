@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -59,6 +59,16 @@ impl SubjectArgs {
         }
         let open = |file: &PathBuf| Input::open(file, self.from, &ReadOptions::default());
         Ok(Subject { args: self, input: self.file.as_ref().map(open).transpose()? })
+    }
+
+    /// The program and its arguments, and how to run it.
+    pub fn program(&self) -> (&LiveArgs, &[OsString]) {
+        (&self.live, &self.command)
+    }
+
+    /// The trace, if it is one.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
     }
 
     /// Who has standard output.

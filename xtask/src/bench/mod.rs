@@ -4,6 +4,7 @@
 //! are minima of several runs, and ratios are of things run side by side.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod simics;
 mod size;
 mod step;
 
@@ -17,6 +18,7 @@ const LIST: &str = "\
   speed    reading and writing those traces, million instructions a second
   step     single steps a second
   model    references a second through caches, sweeps, reuse distances
+  simics   the tables of the SimICS paper: native, QEMU, unprofiled, profiled (takes minutes)
   convert  lines a second of the text formats
 ";
 
@@ -33,6 +35,7 @@ pub fn dispatch(args: &[String]) -> Result<()> {
         "speed" => size::speed(),
         "step" => step::print(),
         "model" => run::cargo(&["bench", "-q", "-p", "ichnos-model"]),
+        "simics" => simics::print(),
         "convert" => run::cargo(&["bench", "-q", "-p", "ichnos-convert"]),
         other => bail!("there is no measurement `{other}`; `cargo xtask bench` lists them"),
     }
