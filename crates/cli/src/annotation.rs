@@ -60,6 +60,11 @@ impl Annotation {
 }
 
 impl Annotated {
+    /// Costs that were stored, with what was mapped and the code that ran.
+    pub const fn stored(all: Gathered, command: String, images: Images, code: CodeBytes) -> Self {
+        Self { all, command, images, code }
+    }
+
     /// The instruction at an address in words, where its code is known.
     pub fn text(&self, pc: GuestVa) -> Option<String> {
         self.code.text(&self.images.spaces(), pc)

@@ -9,7 +9,7 @@ use ichnos_report::Table;
 use serde_json::{Map, Value};
 
 /// How an answer is printed.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub struct FormatArgs {
     /// Print JSON.
     #[arg(long, conflicts_with = "csv")]

@@ -75,22 +75,18 @@ struct At {
 
 /// Where each sort of cost stands.
 #[derive(Clone, Copy, Debug)]
-struct Columns {
-    levels: usize,
-    tlbs: Option<usize>,
-    branches: Option<usize>,
+pub struct Columns {
+    /// How many levels of caches there are.
+    pub levels: usize,
+    /// The first of four for TLBs.
+    pub tlbs: Option<usize>,
+    /// The first of six for branches.
+    pub branches: Option<usize>,
 }
 
 impl Columns {
-    /// The references of a kind; its misses by level follow.
-    const fn references(&self, kind: Kind) -> usize {
-        (1 + self.levels) * kind as usize
-    }
-}
-
-impl Charge {
-    /// Cold models.
-    pub fn new(models: &Models) -> Result<Self> {
+    /// The columns that these models fill.
+    pub fn new(models: &Models) -> Self {
         let levels = models.caches.levels.len();
         let mut next = 3 * (1 + levels);
         let mut place = |wanted: bool, width: usize| {
@@ -98,18 +94,63 @@ impl Charge {
             next += if wanted { width } else { 0 };
             at
         };
-        let columns = Columns {
+        Self {
             levels,
             tlbs: place(models.tlbs.is_some(), 4),
             branches: place(models.branch.is_some(), 6),
-        };
+        }
+    }
+
+    /// The references of a kind; its misses by level follow.
+    pub const fn references(&self, kind: Kind) -> usize {
+        (1 + self.levels) * kind as usize
+    }
+
+    /// The columns of a sort of transfer: those predicted, and wrongly.
+    pub const fn transfers(&self, kind: InsnKind) -> Option<usize> {
+        let Some(first) = self.branches else { return None };
+        match kind {
+            InsnKind::BRANCH => Some(first),
+            InsnKind::JUMP_INDIRECT | InsnKind::CALL_INDIRECT => Some(first + 2),
+            InsnKind::RETURN => Some(first + 4),
+            _ => None,
+        }
+    }
+
+    /// Cachegrind's names, as far as it has any: `Ir`, `I1mr`, ..., `Dr`,
+    /// `D1mr`, ..., `Dw`, `D1mw`, ...; then `ITm`, `ITw`, `DTm`, `DTw` for first-level
+    /// TLB misses and walks, and `Bc`, `Bcm`, `Bi`, `Bim`, `Rt`, `Rtm` for
+    /// conditional branches, indirect transfers and returns and those
+    /// mispredicted.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for (side, kind) in [("I", "r"), ("D", "r"), ("D", "w")] {
+            names.push(format!("{side}{kind}"));
+            for level in 0..self.levels {
+                let mark = level_mark(level, self.levels);
+                names.push(format!("{side}{mark}m{kind}"));
+            }
+        }
+        if self.tlbs.is_some() {
+            names.extend(["ITm", "ITw", "DTm", "DTw"].map(String::from));
+        }
+        if self.branches.is_some() {
+            names.extend(["Bc", "Bcm", "Bi", "Bim", "Rt", "Rtm"].map(String::from));
+        }
+        names
+    }
+}
+
+impl Charge {
+    /// Cold models.
+    pub fn new(models: &Models) -> Result<Self> {
         let tlbs = models.tlbs.as_ref().map(|c| TlbModel::observed(c, Misses::default()));
         let branch = models.branch.as_ref().map(|c| BranchModel::observed(c, Outcomes::default()));
         Ok(Self {
             caches: Hierarchy::observed(&models.caches, Accesses::default())?,
             tlbs: tlbs.transpose()?,
             branch: branch.transpose()?,
-            columns,
+            columns: Columns::new(models),
             as_caches_count: models.caches.straddle == Straddle::One,
             at: At::default(),
             before: 0,
@@ -173,14 +214,9 @@ impl Charge {
     }
 
     fn charge_branch(&mut self, kind: InsnKind, costs: &mut [u64]) {
-        let (Some(model), Some(first)) = (&self.branch, self.columns.branches) else { return };
-        let place = first
-            + match kind {
-                InsnKind::BRANCH => 0,
-                InsnKind::JUMP_INDIRECT | InsnKind::CALL_INDIRECT => 2,
-                InsnKind::RETURN => 4,
-                _ => return,
-            };
+        let (Some(model), Some(place)) = (&self.branch, self.columns.transfers(kind)) else {
+            return;
+        };
         let Some(&right) = model.observer().0.get(self.at.outcome) else { return };
         self.at.outcome += 1;
         if let Some([predicted, wrong]) = costs.get_mut(place..place + 2) {
@@ -213,27 +249,8 @@ fn level_mark(level: usize, levels: usize) -> String {
 }
 
 impl Observer for Charge {
-    /// Cachegrind's names, as far as it has any: `Ir`, `I1mr`, ..., `Dr`,
-    /// `D1mr`, ..., `Dw`, `D1mw`, ...; then `ITm`, `ITw`, `DTm`, `DTw` for first-level
-    /// TLB misses and walks, and `Bc`, `Bcm`, `Bi`, `Bim`, `Rt`, `Rtm` for
-    /// conditional branches, indirect transfers and returns and those
-    /// mispredicted.
     fn columns(&self) -> Vec<String> {
-        let mut names = Vec::new();
-        for (side, kind) in [("I", "r"), ("D", "r"), ("D", "w")] {
-            names.push(format!("{side}{kind}"));
-            for level in 0..self.columns.levels {
-                let mark = level_mark(level, self.columns.levels);
-                names.push(format!("{side}{mark}m{kind}"));
-            }
-        }
-        if self.tlbs.is_some() {
-            names.extend(["ITm", "ITw", "DTm", "DTw"].map(String::from));
-        }
-        if self.branch.is_some() {
-            names.extend(["Bc", "Bcm", "Bi", "Bim", "Rt", "Rtm"].map(String::from));
-        }
-        names
+        self.columns.names()
     }
 
     #[inline]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use ichnos_analyze::profile::Space;
 use ichnos_base::{GuestVa, Isa};
+use ichnos_isa_rv64::Disasm;
 use ichnos_isa_x86::{Inst, Syntax};
 
 /// Code by program and address; the newest bytes win. Memory: the code that ran.
@@ -28,11 +29,17 @@ impl CodeBytes {
     /// The instruction at an address in words, in the first of the programs
     /// that has code there.
     pub fn text(&self, spaces: &[Space], pc: GuestVa) -> Option<String> {
-        if self.isa != Isa::X86_64 {
-            return None;
-        }
         let bytes = spaces.iter().find_map(|&space| self.at(space, pc))?;
-        Inst::decode(bytes, pc).ok().map(|inst| inst.text(Syntax::Att))
+        match self.isa {
+            Isa::X86_64 => Inst::decode(bytes, pc).ok().map(|inst| inst.text(Syntax::Att)),
+            Isa::RV64 => {
+                let mut word = [0; 4];
+                let len = bytes.len().min(4);
+                word[..len].copy_from_slice(&bytes[..len]);
+                Some(Disasm { word: u32::from_le_bytes(word), pc }.to_string())
+            }
+            _ => None,
+        }
     }
 
     fn at(&self, space: Space, pc: GuestVa) -> Option<&[u8]> {

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use ichnos_model::{
-    BranchConfig, CacheConfig, Caches, HierarchyConfig, LevelConfig, Machine, Sharing, TlbConfig,
-    TlbHierarchyConfig, TlbLevelConfig, Tlbs,
+    BranchConfig, CacheConfig, Caches, HierarchyConfig, LevelConfig, Machine, Replacement, Sharing,
+    TlbConfig, TlbHierarchyConfig, TlbLevelConfig, Tlbs,
 };
 
 use crate::config_file;
@@ -98,6 +98,13 @@ impl HierarchyArgs {
         Ok(models)
     }
 
+    /// What to simulate in a profile, which always has a TLB.
+    pub fn profile_models(&self) -> Result<Models> {
+        let mut models = self.models()?;
+        models.tlbs.get_or_insert_with(round_robin_tlb);
+        Ok(models)
+    }
+
     fn base(&self) -> Result<Models> {
         if self.cachegrind {
             return self.as_cachegrind();
@@ -169,6 +176,14 @@ fn default_caches() -> Result<HierarchyConfig> {
         level("l3", unified("l3", l3)?, Sharing::Shared),
     ];
     Ok(HierarchyConfig { levels, ..HierarchyConfig::default() })
+}
+
+/// What a profile has for a TLB when nothing else is said: 64 pages of code and
+/// data together, replaced in turn.
+fn round_robin_tlb() -> TlbHierarchyConfig {
+    let one = TlbConfig { replacement: Replacement::Fifo, ..TlbConfig::new(64, 64) };
+    let level = TlbLevelConfig { name: "tlb".to_owned(), tlbs: Tlbs::Unified(one) };
+    TlbHierarchyConfig { levels: vec![level], ..TlbHierarchyConfig::default() }
 }
 
 fn default_tlbs() -> TlbHierarchyConfig {

@@ -17,6 +17,7 @@ use ichnos_collect_step as step;
 use crate::count;
 use crate::exit::Ending;
 use crate::interrupt;
+use crate::profiling::Profiling;
 
 /// How to run a program that is to be traced.
 #[derive(Args, Clone, Debug)]
@@ -206,9 +207,7 @@ impl LiveArgs {
     where
         S: Sink<Error = anyhow::Error>,
     {
-        let program = command.first().context("no program is named")?;
-        let mut config = rv64::user::Config::new(program, command.iter().cloned());
-        config.sysroot.clone_from(&self.sysroot);
+        let mut config = self.rv64(command)?;
         config.values = match values {
             Values::Omit => rv64::Values::Omitted,
             Values::Collect => rv64::Values::Recorded,
@@ -224,6 +223,30 @@ impl LiveArgs {
         }
         let outcome = rv64::user::run(&config, sink).map_err(either)?;
         Ok(Live { ending: Ending::Program(shell_status(outcome.status)), cut_short: None })
+    }
+
+    fn rv64(&self, command: &[OsString]) -> Result<rv64::user::Config> {
+        let program = command.first().context("no program is named")?;
+        let mut config = rv64::user::Config::new(program, command.iter().cloned());
+        config.sysroot.clone_from(&self.sysroot);
+        Ok(config)
+    }
+
+    /// Runs a riscv64 program and profiles it.
+    pub fn profile(
+        &self,
+        command: &[OsString],
+        (models, speed): (Profiling, rv64::Speed),
+    ) -> Result<(Ending, rv64::profile::Profile, Profiling)> {
+        let program = command.first().context("--profile needs a program after `--`")?;
+        if !rv64::user::is_riscv_program(Path::new(program)) {
+            let name = program.to_string_lossy();
+            bail!("--profile: {name} is no riscv64 program; use `annotate` for others");
+        }
+        let mut config = self.rv64(command)?;
+        config.speed = speed;
+        let (outcome, profile, models) = rv64::user::run_profiled(&config, models)?;
+        Ok((Ending::Program(shell_status(outcome.status)), profile, models))
     }
 }
 

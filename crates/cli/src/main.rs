@@ -26,6 +26,8 @@ mod live;
 mod locality_models;
 mod names;
 mod output;
+mod profile;
+mod profiling;
 mod progress;
 mod regions;
 mod sampling;

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -64,6 +64,16 @@ impl SubjectArgs {
     fn collector(&self) -> Collector {
         let needed = if self.live.needs_stepping() { Collector::Step } else { Collector::Exec };
         self.collector.unwrap_or(needed)
+    }
+
+    /// The program and its arguments, and how to run it.
+    pub fn program(&self) -> (&LiveArgs, &[OsString]) {
+        (&self.live, &self.command)
+    }
+
+    /// The trace, if it is one.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
     }
 
     /// Who has standard output.

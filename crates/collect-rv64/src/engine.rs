@@ -32,12 +32,14 @@ pub(crate) struct Engine {
     opened: Vec<usize>,
     /// The jump by which generated code came to the present place.
     site: Option<u64>,
+    /// The computed transfer by which it did.
+    indirect: Option<u32>,
 }
 
 impl Engine {
     pub(crate) fn new(speed: Speed) -> Self {
         let jit = (speed == Speed::Generated).then(Jit::new).flatten();
-        Self { code: Code::default(), jit, opened: Vec::new(), site: None }
+        Self { code: Code::default(), jit, opened: Vec::new(), site: None, indirect: None }
     }
 
     /// Runs a hart until `limit` more instructions have retired or the machine
@@ -51,7 +53,7 @@ impl Engine {
     ) -> Exit {
         let end = cpu.retired.saturating_add(limit);
         self.forget_overwritten(world);
-        self.site = None;
+        (self.site, self.indirect) = (None, None);
         loop {
             let left = end.saturating_sub(cpu.retired);
             if left == 0 {
@@ -59,7 +61,7 @@ impl Engine {
             }
             let exit = match fetch_page(cpu, world, cpu.pc) {
                 Err(trap) => Exit::Trap(trap),
-                Ok(page_index) if O::BLIND && self.jit.is_some() => {
+                Ok(page_index) if O::GENERATED && self.jit.is_some() => {
                     self.run_fast(cpu, world, watch, (page_index, left))
                 }
                 Ok(page_index) => {
@@ -93,16 +95,21 @@ impl Engine {
         let end = cpu.retired.saturating_add(limit);
         let index = page_index + cpu.pc as usize % PAGE_SIZE;
         let Some(jit) = &mut self.jit else { return Exit::Fetch };
-        let found = jit.find(index, cpu.pc, &mut self.code, world.ram());
+        let found = jit.find((index, cpu.pc), (&mut self.code, world.ram()), watch);
         cpu.tlb.follow_generation(jit.generation());
         if let Found::Block { at, insns } = found {
             if let Some(site) = self.site.take() {
                 jit.link(site, cpu.pc, at);
             }
             cpu.tlb.enter_jump(cpu.pc, jit.address(at));
+            if let Some(site) = self.indirect.take() {
+                watch.enter_indirect(site, cpu.pc, (cpu.tlb.key, jit.address(at)));
+            }
             if insns <= limit {
-                match jit.enter(cpu, world, at, limit) {
-                    Reason::Lookup => return Exit::Fetch,
+                let (reason, indirect) = jit.enter(cpu, world, watch, (at, limit));
+                self.indirect = indirect;
+                match reason {
+                    Reason::Lookup | Reason::Indirect => return Exit::Fetch,
                     Reason::Link => {
                         self.site = Some(cpu.shared.site);
                         return Exit::Fetch;
@@ -111,7 +118,7 @@ impl Engine {
                 }
             }
         }
-        self.site = None;
+        (self.site, self.indirect) = (None, None);
         let left = end.saturating_sub(cpu.retired);
         if left == 0 {
             return Exit::Limit;

@@ -75,27 +75,27 @@ pub(crate) fn run<W: World, O: Observer>(
     let mut left = limit;
     let mut pc = cpu.pc;
     let exit = loop {
-        let Some(&Slot { insn: Some(i), kind }) =
-            page.get((pc.wrapping_sub(page_va) >> 1) as usize)
+        // By reference: an operation then reads only the fields it needs.
+        let Some(Slot { insn: Some(i), kind }) = page.get((pc.wrapping_sub(page_va) >> 1) as usize)
         else {
             break Exit::Fetch;
         };
         if left == 0 {
             break Exit::Limit;
         }
-        watch.insn(GuestVa(pc), i.len, kind);
-        match step(cpu, world, watch, &i, pc) {
+        watch.insn(GuestVa(pc), i.len, *kind);
+        match step(cpu, world, watch, i, pc) {
             Flow::Next => pc = pc.wrapping_add(u64::from(i.len)),
             Flow::Jump(target) => {
                 pc = target;
-                if O::BLIND && until == Until::Jump {
+                if O::GENERATED && until == Until::Jump {
                     left -= 1;
                     break Exit::Fetch;
                 }
             }
             Flow::System => {
                 watch.abandon();
-                break Exit::System(i);
+                break Exit::System(*i);
             }
             Flow::Stop(Stop::Trap(trap)) => {
                 watch.abandon();

@@ -13,6 +13,7 @@ mod block;
 mod enter;
 mod float;
 mod integer;
+mod profiled;
 mod state;
 mod thunks;
 mod transfer;
@@ -26,6 +27,7 @@ use ichnos_codemem::CodeMem;
 use ichnos_isa_rv64::Insn;
 
 use crate::code::{Code, Decoded};
+use crate::observe::Observer;
 use crate::ram::{CodeWrite, PAGE_SHIFT, PAGE_SIZE, Ram};
 use block::{Block, ENTRY_JUMP, Translated};
 pub(crate) use state::{Reason, Shared};
@@ -78,7 +80,7 @@ pub(crate) enum Found {
 
 /// Mixes numbers; keys are already well spread but for their low bits.
 #[derive(Default)]
-struct Mix(u64);
+pub(crate) struct Mix(u64);
 
 impl Hasher for Mix {
     fn finish(&self) -> u64 {
@@ -137,7 +139,12 @@ impl Jit {
     }
 
     /// The block at a place, translated if it has become hot.
-    pub(crate) fn find(&mut self, index: usize, va: u64, code: &mut Code, ram: &Ram) -> Found {
+    pub(crate) fn find<O: Observer>(
+        &mut self,
+        (index, va): (usize, u64),
+        (code, ram): (&mut Code, &Ram),
+        watch: &mut O,
+    ) -> Found {
         let key = Key { index, va };
         if let Some(known) = self.blocks.get(&key) {
             return known
@@ -148,16 +155,39 @@ impl Jit {
         if *heat < HOT || code.page(index & !(PAGE_SIZE - 1)).is_none() {
             return Found::Nothing;
         }
-        self.translate(key, code, ram)
+        self.translate(key, (code, ram), watch)
     }
 
-    fn translate(&mut self, key: Key, code: &mut Code, ram: &Ram) -> Found {
-        if self.memory.free() < BLOCK_MOST {
+    fn translate<O: Observer>(
+        &mut self,
+        key: Key,
+        (code, ram): (&mut Code, &Ram),
+        watch: &mut O,
+    ) -> Found {
+        let words_left = watch.book().is_none_or(|book| book.has_room());
+        if self.memory.free() < BLOCK_MOST || !words_left {
             self.forget_all();
+            watch.forget_generated();
         }
         let (insns, len) = block_at(key.index, code, ram);
-        let block = Block::new(&self.thunks, self.memory.next(), key.va, self.sites.len() as u64);
+        let first = (key.va, self.sites.len() as u64);
+        let block = Block::new(&self.thunks, self.memory.next(), first, watch.book());
         let known = block.translate(&insns).and_then(|t| self.add(&t, len));
+        if let (Some(known), Some(book)) = (known, watch.book()) {
+            let translated = insns.iter().take(known.insns as usize);
+            let mut at = 0;
+            book.translated.extend(translated.map(|insn| {
+                let index = key.index + at;
+                let word = match insn.len {
+                    2 => ram.read::<2>(index),
+                    _ => ram.read::<4>(index),
+                };
+                let pc = key.va + at as u64;
+                at += usize::from(insn.len);
+                (pc, word as u32)
+            }));
+            watch.translated();
+        }
         self.blocks.insert(key, known);
         self.by_page.entry(key.index >> PAGE_SHIFT).or_default().push(key);
         known.map_or(Found::Nothing, |k| Found::Block { at: k.at, insns: k.insns.into() })

@@ -19,6 +19,7 @@ mod gdb;
 mod jit;
 mod memory;
 mod observe;
+pub mod profile;
 mod ram;
 mod recorder;
 pub mod system;

@@ -4,12 +4,19 @@
 
 use ichnos_base::{AccessFlags, GuestVa, InsnKind};
 
+use crate::cpu::Cpu;
+use crate::memory::World;
+use crate::profile::{Book, Site, Start};
+
 /// Told what a hart does. An instruction is announced before it is known to
 /// retire; if it traps, [`abandon`](Observer::abandon) takes it back together
 /// with its accesses.
 pub(crate) trait Observer {
     /// Whether it ignores everything, so that code need not be interpreted.
     const BLIND: bool = false;
+    /// Whether generated code may run: it tells nothing, or what the methods
+    /// from [`book`](Observer::book) on take.
+    const GENERATED: bool = Self::BLIND;
 
     /// An instruction begins.
     fn insn(&mut self, pc: GuestVa, len: u8, kind: InsnKind);
@@ -27,6 +34,47 @@ pub(crate) trait Observer {
     fn abandon(&mut self);
     /// Whether records must be handed on before more are made.
     fn is_full(&self) -> bool;
+
+    /// Where generated code counts; none if it does not.
+    fn book(&mut self) -> Option<&mut Book> {
+        None
+    }
+    /// Code was translated: the book names its instructions.
+    fn translated(&mut self) {}
+    /// All generated code goes, and what it counts in.
+    fn forget_generated(&mut self) {}
+    /// Generated code begins at the hart's `pc`; RAM is at `ram`.
+    fn start(&mut self, cpu: &Cpu, ram: *mut u8) -> Option<Start> {
+        let _ = (cpu, ram);
+        None
+    }
+    /// Generated code stopped at `pc` when so many instructions had retired, after
+    /// a computed transfer that it did not know, if a site is given.
+    fn stopped(&mut self, pc: u64, clock: u64, indirect: Option<u32>) {
+        let _ = (pc, clock, indirect);
+    }
+    /// A computed transfer of a site leads to `pc`, which is this code under the
+    /// key of the present translations.
+    fn enter_indirect(&mut self, site: u32, pc: u64, (key, code): (u64, u64)) {
+        let _ = (site, pc, key, code);
+    }
+    /// Generated code accesses memory that it does not know to hit. The host's
+    /// address of the bytes; none if the interpreter must do it.
+    fn data_generated<W: World>(
+        &mut self,
+        cpu: &mut Cpu,
+        world: &mut W,
+        site: &Site,
+        va: u64,
+    ) -> Option<u64> {
+        let _ = (cpu, world, site, va);
+        None
+    }
+    /// Generated code runs into a line that it does not know to hit: the
+    /// instruction, its bytes in the line, and its number.
+    fn fetch_generated(&mut self, pc: u64, (at, size): (u64, u64), clock: u64) {
+        let _ = (pc, at, size, clock);
+    }
 }
 
 /// Watches nothing.

@@ -52,6 +52,7 @@ use ichnos_base::{About, DriveError, Isa, Sink};
 use crate::engine::Speed;
 use crate::error::{Error, RunError};
 use crate::gdb::GdbAt;
+use crate::profile::{Models, Profile, Profiled};
 use crate::ram::PAGE_SIZE;
 use crate::recorder::Values;
 use crate::tracer::{Traced, Untraced};
@@ -236,6 +237,26 @@ pub fn run_untraced(config: &Config, console: &mut dyn Console) -> Result<Outcom
         DriveError::Source(error) => error,
         DriveError::Sink(never) => match never {},
     })
+}
+
+/// Runs a machine and profiles it with these models, which come back.
+pub fn run_profiled<M: Models>(
+    config: &Config,
+    console: &mut dyn Console,
+    models: M,
+) -> Result<(Outcome, Profile, M), Error> {
+    let tracer = Profiled::new(models);
+    let mut config = config.clone();
+    if !tracer.allows_generated() {
+        config.speed = Speed::Interpreted;
+    }
+    let mut machine = Machine::new(&config, assemble(&config)?, console, tracer)?;
+    let outcome = machine.run().map_err(|e| match e {
+        DriveError::Source(error) => error,
+        DriveError::Sink(never) => match never {},
+    })?;
+    let (profile, models) = machine.into_tracer().finish(outcome.retired);
+    Ok((outcome, profile, models))
 }
 
 /// Memory with what shall run in it.

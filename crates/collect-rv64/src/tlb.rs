@@ -94,6 +94,8 @@ pub(crate) struct Tlb {
     pub(crate) jumps: Box<[Jump; JUMPS_COUNT]>,
     /// Which generation of generated code the jumps lead to.
     generation: u64,
+    /// How often translations were forgotten or restricted.
+    changes: u64,
 }
 
 impl Tlb {
@@ -106,7 +108,18 @@ impl Tlb {
             key: 0,
             jumps: Box::new([NO_JUMP; JUMPS_COUNT]),
             generation: 0,
+            changes: 0,
         }
+    }
+
+    /// How often translations were forgotten or restricted.
+    pub(crate) const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The number of the active bank.
+    pub(crate) const fn active(&self) -> usize {
+        self.active
     }
 
     /// Makes the translations of another mode apply.
@@ -121,6 +134,7 @@ impl Tlb {
 
     /// No jump found so far is valid any more.
     fn new_epoch(&mut self) {
+        self.changes += 1;
         self.epoch += 1;
         if self.epoch == EPOCHS {
             self.epoch = 0;
@@ -208,6 +222,7 @@ impl Tlb {
 
     /// Makes writes to a page of RAM miss from now on: it holds code.
     pub(crate) fn protect(&mut self, page_index: usize) {
+        self.changes += 1;
         for entry in self.banks.iter_mut().flatten() {
             if entry.write != NO_PAGE && entry.write.wrapping_add(entry.addend) == page_index as u64
             {

@@ -42,6 +42,7 @@ use ichnos_base::{About, DriveError, EndStatus, Isa, Sink};
 use crate::engine::Speed;
 use crate::error::{Error, RunError};
 use crate::gdb::GdbAt;
+use crate::profile::{Models, Profile, Profiled};
 use crate::recorder::Values;
 use crate::tracer::{Traced, Untraced};
 pub use loader::is_program as is_riscv_program;
@@ -169,4 +170,17 @@ pub fn run_untraced(config: &Config) -> Result<Outcome, Error> {
         DriveError::Source(error) => error,
         DriveError::Sink(never) => match never {},
     })
+}
+
+/// Runs a program and profiles it with these models, which come back.
+pub fn run_profiled<M: Models>(config: &Config, models: M) -> Result<(Outcome, Profile, M), Error> {
+    let tracer = Profiled::new(models);
+    let speed = if tracer.allows_generated() { config.speed } else { Speed::Interpreted };
+    let mut machine = Machine::at_speed(config, tracer, speed)?;
+    let outcome = machine.run().map_err(|e| match e {
+        DriveError::Source(error) => error,
+        DriveError::Sink(never) => match never {},
+    })?;
+    let (profile, models) = machine.into_tracer().finish(outcome.retired);
+    Ok((outcome, profile, models))
 }

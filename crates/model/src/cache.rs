@@ -11,6 +11,7 @@ mod classify;
 mod config;
 mod entry;
 mod fields;
+mod filter;
 mod full_lru;
 mod graph;
 mod hierarchy;
@@ -26,6 +27,7 @@ mod set_array;
 mod settled;
 mod short;
 mod skew_array;
+mod stamped;
 mod stats;
 
 pub use breakdown::{PerRegion, PerThread, Region};
@@ -34,9 +36,11 @@ pub use config::{
     Allocate, CacheConfig, Caches, Classify, HierarchyConfig, Hints, Inclusion, LevelConfig,
     Modify, Placement, Sharing, Straddle, WritePolicy,
 };
+pub use filter::{Filterable, Reference, Standing};
 pub use hierarchy::Hierarchy;
 pub use observe::{Access, LevelCounts, Observe, Unobserved};
 pub use per_pc::{PcCounts, PerPc};
+pub use stamped::Stamps;
 pub use stats::{CacheStats, HierarchyReport, InstanceReport, MemoryStats};
 
 pub(crate) use array::{AnyArray, Array, Found};

@@ -9,4 +9,17 @@ pub enum Error {
     /// [`std::io::ErrorKind::BrokenPipe`].
     #[error("the output cannot be written")]
     Write(#[from] std::io::Error),
+    /// A stored profile cannot be read.
+    #[error("the profile cannot be read")]
+    Read(#[source] std::io::Error),
+    /// A line of a stored profile is not as it should be.
+    #[error("line {line} of the profile should be {expected}, not \"{got}\"")]
+    Profile {
+        /// Which line, from 1.
+        line: usize,
+        /// What should stand there.
+        expected: &'static str,
+        /// What does, shortened.
+        got: String,
+    },
 }

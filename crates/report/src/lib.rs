@@ -25,6 +25,7 @@ mod locality;
 mod machines;
 pub mod number;
 mod ordinals;
+mod profile_file;
 mod profile_text;
 mod sweep;
 mod symbols;
@@ -48,6 +49,7 @@ pub use locality::{
     Sizes, curve_table, mix_table, phase_table, reuse_table, stride_table, working_set_table,
 };
 pub use machines::{machine_table, machine_text};
+pub use profile_file::{PROFILE_MAGIC, StoredArc, StoredInsn, StoredMap, StoredProfile};
 pub use sweep::sweep_table;
 pub use symbols::Symbolize;
 pub use table::{Cell, Table};

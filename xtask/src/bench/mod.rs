@@ -8,6 +8,7 @@ mod inputs;
 mod memory;
 mod model;
 mod popspy;
+mod simics;
 mod size;
 mod step;
 
@@ -24,6 +25,7 @@ const LIST: &str = "\
            --file: from a stored trace of 1 G references, reading included;
            --long: the memory that 10 G instructions take (records them first, takes long)
   popspy   what tracing unmodified executables costs, beside Valgrind's tools (takes minutes)
+  simics   the tables of the SimICS paper: native, QEMU, unprofiled, profiled (takes minutes)
   convert  lines a second of the text formats
 ";
 
@@ -46,6 +48,7 @@ pub fn dispatch(args: &[String]) -> Result<()> {
             Some(other) => bail!("expected --file or --long, found `{other}`"),
         },
         "popspy" => popspy::print(),
+        "simics" => simics::print(),
         "convert" => run::cargo(&["bench", "-q", "-p", "ichnos-convert"]),
         other => bail!("there is no measurement `{other}`; `cargo xtask bench` lists them"),
     }

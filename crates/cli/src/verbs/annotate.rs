@@ -17,6 +17,7 @@ use crate::charge::Charge;
 use crate::erase::Erase;
 use crate::exit::Ending;
 use crate::hierarchy::{HierarchyArgs, describe};
+use crate::profile;
 use crate::subject::SubjectArgs;
 
 /// Say which functions, lines and instructions cost what.
@@ -32,6 +33,7 @@ use crate::subject::SubjectArgs;
 Examples:
   ichnos annotate -- ls /usr/share
   ichnos annotate --lines --sort D1mr --top 10 ls.ichnos
+  ichnos annotate --lines prog.profile
   ichnos annotate --function main --insns --branch tage ls.ichnos
   ichnos annotate --cachegrind --cachegrind-out cg.out ls.ichnos && cg_annotate cg.out")]
 pub struct Args {
@@ -57,6 +59,10 @@ pub struct Args {
     /// Show instructions, too: the costliest or, with --function, all of it in order.
     #[arg(long)]
     insns: bool,
+    /// Names for a stored profile: an image that ran at its own addresses (a kernel's vmlinux), or
+    /// lines of address, type and name (System.map, /proc/kallsyms); may be repeated.
+    #[arg(long, value_name = "FILE")]
+    symbols: Vec<PathBuf>,
     /// Write a file for cg_annotate.
     #[arg(long, value_name = "FILE")]
     cachegrind_out: Option<PathBuf>,
@@ -72,6 +78,9 @@ pub fn run(args: Args) -> Result<Ending> {
     if args.hierarchy.wants_list() {
         bail!("--machine list: ask `ichnos sim --machine list`");
     }
+    if let Some(path) = args.subject.file().filter(|path| profile::is_profile(path)) {
+        return stored(&args, path);
+    }
     let models = args.hierarchy.models()?;
     let charge = Charge::new(&models)?;
     check_columns(&args, &ichnos_analyze::profile::Observer::columns(&charge))?;
@@ -83,6 +92,15 @@ pub fn run(args: Args) -> Result<Ending> {
     export(&args, &annotated, &notes)?;
     answer(&args, &annotated)?.print(args.format, args.subject.stage())?;
     Ok(ending)
+}
+
+/// A profile that `sim --profile` or `boot --profile` stored.
+fn stored(args: &Args, path: &Path) -> Result<Ending> {
+    let (annotated, notes) = profile::read(path, &args.symbols)?;
+    check_columns(args, &annotated.all.columns)?;
+    export(args, &annotated, &notes)?;
+    answer(args, &annotated)?.print(args.format, args.subject.stage())?;
+    Ok(Ending::Good)
 }
 
 /// Columns that there are not are an error before the work, not after it.

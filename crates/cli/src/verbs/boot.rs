@@ -1,19 +1,24 @@
 //! `ichnos boot`: a whole RV64 machine.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use ichnos_collect_rv64::system::{
-    Boot, Config, Console, Ending as MachineEnding, Outcome, Script, Terminal, run, run_untraced,
+    Boot, Config, Console, Ending as MachineEnding, Outcome, Script, Terminal, run, run_profiled,
+    run_untraced,
 };
 use ichnos_collect_rv64::{GdbAt, Speed, Values};
+use ichnos_report::Rows;
 use ichnos_report::number::thousands;
 
+use crate::answer::{FormatArgs, Stage};
 use crate::count;
 use crate::exit::Ending;
+use crate::hierarchy::HierarchyArgs;
 use crate::live::{either, gdb_at, how_to_attach};
 use crate::output::{TraceFile, WriteArgs};
+use crate::profiling::{self, Profiling};
 use crate::progress::Progress;
 
 /// Boot a RISC-V kernel, or run a bare machine-mode program, in the RV64 simulator.
@@ -28,6 +33,7 @@ use crate::progress::Progress;
 Examples:
   ichnos boot --kernel Image --initrd initrd.cpio --harts 2 --append 'console=ttyS0'
   ichnos boot --bare rv64ui-p-add
+  ichnos boot --kernel Image --initrd initrd.cpio --profile boot.profile
   ichnos boot --bare program.elf --gdb 1234    # then, in gdb: target remote :1234
   ichnos boot --kernel Image --initrd initrd.cpio --expect '# ' --send 'poweroff -f\\n'")]
 pub struct Args {
@@ -84,6 +90,12 @@ pub struct Args {
     /// Record the bytes that loads and stores move, too.
     #[arg(long, requires = "output")]
     values: bool,
+    /// Profile everything, kernel included, into this file for `annotate`: executions, misses of
+    /// caches and TLB and, with --branch, mispredictions of every instruction.
+    #[arg(long, value_name = "FILE", conflicts_with = "output")]
+    profile: Option<PathBuf>,
+    #[command(flatten)]
+    hierarchy: HierarchyArgs,
     /// Do not say how it ended.
     #[arg(short, long)]
     quiet: bool,
@@ -98,9 +110,10 @@ pub fn run_verb(args: &Args) -> Result<Ending> {
         eprintln!("ichnos: waiting for gdb: {}", how_to_attach(at));
     }
     let mut console = console(args)?;
-    let outcome = match &args.output {
-        None => run_untraced(&config, &mut *console)?,
-        Some(path) => {
+    let outcome = match (&args.output, &args.profile) {
+        (None, None) => run_untraced(&config, &mut *console)?,
+        (None, Some(path)) => profile(args, &config, &mut *console, path)?,
+        (Some(path), _) => {
             let file = TraceFile::new(path.clone(), args.write.options());
             let mut sink = Progress::new(file, None, "booting");
             run(&config, &mut *console, &mut sink).map_err(either)?
@@ -114,6 +127,25 @@ pub fn run_verb(args: &Args) -> Result<Ending> {
         MachineEnding::ToHost(verdict) if verdict != 0 => Ending::Found,
         _ => Ending::Good,
     })
+}
+
+/// Runs the machine and stores its profile. A bare program is its own image.
+fn profile(
+    args: &Args,
+    config: &Config,
+    console: &mut dyn Console,
+    path: &Path,
+) -> Result<Outcome> {
+    let models = Profiling::new(&args.hierarchy.profile_models()?)?;
+    let (outcome, profile, mut models) = run_profiled(config, console, models)?;
+    let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+    let mut stored = models.finish(&profile, command);
+    stored.maps.extend(args.bare.as_deref().map(profiling::image_everywhere));
+    profiling::store(path, &stored)?;
+    if !args.quiet {
+        models.answer(Rows::Together).print(FormatArgs::default(), Stage::Shared)?;
+    }
+    Ok(outcome)
 }
 
 fn config(args: &Args) -> Result<Config> {

@@ -3,10 +3,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
 use anyhow::{Result, bail};
 use ichnos_base::{ThreadId, Totals};
+use ichnos_collect_rv64::Speed;
 use ichnos_model::{Caches, Grid, HierarchyConfig, Hints, Machine, Sharing, Sweep, Windowed};
 use ichnos_report::{Rows, estimate_table, machine_table, machine_text, sweep_table};
 
@@ -15,6 +17,7 @@ use crate::count;
 use crate::erase::Erase;
 use crate::exit::Ending;
 use crate::hierarchy::HierarchyArgs;
+use crate::profiling::{self, Profiling};
 use crate::sampling::{self, Plan, Sampled, Start};
 use crate::simulation::{Breakdown, Simulation};
 use crate::subject::{Subject, SubjectArgs};
@@ -33,6 +36,7 @@ Examples:
   ichnos sim --l1d 48K,12,64,plru --l2 2M,16,64,3c --l3 none ls.ichnos
   ichnos sim --sweep l1d.size=8K..1M,l1d.ways=1,2,4,8 --csv ls.ichnos
   ichnos sim --sample 1M:10K:50K big.ichnos
+  ichnos sim --profile prog.profile -- ./prog.riscv && ichnos annotate prog.profile
   ichnos sim --sample 1G:10M:100M --apart huge.ichnos
   ichnos sim --model ./libmine.so:64K -- ls
   ichnos sim --by time=100K --json ls.ichnos | jq '.by_time[0]'")]
@@ -61,6 +65,14 @@ pub struct Args {
     /// (every so many instructions); may be given twice to add time to another.
     #[arg(long, value_name = "WHAT", value_parser = by)]
     by: Vec<By>,
+    /// Profile a riscv64 program at the speed of generated code: executions, misses of caches and
+    /// TLB and, with --branch, mispredictions of every instruction go into this file, for
+    /// `annotate`. Without --tlb the TLB has 64 entries for code and data, replaced in turn.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["by", "warmup", "sweep", "sample", "file", "output"])]
+    profile: Option<PathBuf>,
+    /// Interpret a profiled program instead of generating code.
+    #[arg(long, requires = "profile")]
+    interpret: bool,
     /// A model of your own: a shared library with the interface of ichnos_model.h, and what it is
     /// given to read; may be given several times.
     #[arg(long = "model", value_name = "LIB[:ARGS]", conflicts_with_all = ["sweep", "sample"])]
@@ -106,6 +118,9 @@ pub fn run(args: Args) -> Result<Ending> {
     let (breakdown, window) = args.breakdown()?;
     if let Some(text) = &args.sweep {
         return sweep(&args, text);
+    }
+    if let Some(path) = &args.profile {
+        return profile(&args, path);
     }
     if let Some(plan) = args.sample {
         return sample(&args, plan);
@@ -178,6 +193,18 @@ fn warmed(subject: Subject<'_>, models: &mut Simulation, warmup: NonZeroU64) -> 
     if begun.is_none_or(|begun| begun == total) {
         bail!("--warmup: there are only {total} instructions, so none is left to count");
     }
+    Ok(ending)
+}
+
+fn profile(args: &Args, path: &Path) -> Result<Ending> {
+    let models = Profiling::new(&args.hierarchy.profile_models()?)?;
+    let (live, command) = args.subject.program();
+    let speed = if args.interpret { Speed::Interpreted } else { Speed::Generated };
+    let (ending, profile, mut models) = live.profile(command, (models, speed))?;
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    profiling::store(path, &models.finish(&profile, words.join(" ")))?;
+    let rows = if args.per_core { Rows::EachCore } else { Rows::Together };
+    models.answer(rows).print(args.format, args.subject.stage())?;
     Ok(ending)
 }
 

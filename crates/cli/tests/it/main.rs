@@ -6,6 +6,7 @@ mod annotate;
 mod equality;
 mod failures;
 mod models;
+mod profile;
 mod programs;
 mod record;
 mod support;

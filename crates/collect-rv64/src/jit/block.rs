@@ -10,10 +10,12 @@ use ichnos_base::CacheAddr;
 use ichnos_isa_rv64::Insn;
 
 use crate::cpu::SINK;
-use crate::jit::state::{mapped, operand, x_place};
+use crate::jit::profiled::Helper;
+use crate::jit::state::{CEILING, mapped, operand, x_place};
 use crate::jit::thunks::Thunks;
-use crate::jit::x86::{Alu, Code, Cond, Hole, Operand, R13, RAX, RCX, Reg, W64};
+use crate::jit::x86::{Alu, Code, Cond, Hole, Mem, Operand, R13, RAX, RCX, Reg, W64};
 use crate::jit::{float, integer, transfer};
+use crate::profile::Book;
 use crate::ram::PAGE_SIZE;
 
 /// Bytes of the jump that overwrites the entry of a block that is no more.
@@ -54,15 +56,17 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Debug)]
 enum Cold {
     /// A taken branch: `retired` instructions, then on to `target`.
-    Taken { hole: Hole, retired: usize, target: u64 },
+    Taken { hole: Hole, retired: usize, target: u64, from: u64 },
     /// An instruction for the interpreter: `retired` before it.
     Interpret { hole: Hole, retired: usize, pc: u64 },
+    /// A helper for a profile, see [`Helper`].
+    Help { hole: Hole, back: usize, helper: Helper },
 }
 
 /// A block under construction.
 pub(crate) struct Block<'a> {
     pub(crate) code: Code,
-    thunks: &'a Thunks,
+    pub(crate) thunks: &'a Thunks,
     /// Where the block will stand.
     base: CacheAddr,
     /// The guest address of its first instruction.
@@ -71,6 +75,14 @@ pub(crate) struct Block<'a> {
     pub(crate) pc: u64,
     /// Instructions before the present one.
     pub(crate) index: usize,
+    /// The length of the present instruction in bytes.
+    pub(crate) len: u8,
+    /// Where a profile's words are, if there is one.
+    pub(crate) book: Option<&'a mut Book>,
+    /// The line of code that was touched last.
+    pub(crate) line: Option<u64>,
+    /// Whether an instruction follows in this block.
+    pub(crate) more: bool,
     cold: Vec<Cold>,
     links: Vec<Link>,
     first_site: u64,
@@ -83,7 +95,12 @@ pub(crate) struct Block<'a> {
 impl<'a> Block<'a> {
     /// A block at guest address `start`, to stand at `base`; its links are
     /// numbered from `first_site`.
-    pub(crate) fn new(thunks: &'a Thunks, base: CacheAddr, start: u64, first_site: u64) -> Self {
+    pub(crate) fn new(
+        thunks: &'a Thunks,
+        base: CacheAddr,
+        (start, first_site): (u64, u64),
+        book: Option<&'a mut Book>,
+    ) -> Self {
         Self {
             code: Code::default(),
             thunks,
@@ -91,6 +108,10 @@ impl<'a> Block<'a> {
             start,
             pc: start,
             index: 0,
+            len: 0,
+            book,
+            line: None,
+            more: false,
             cold: Vec::new(),
             links: Vec::new(),
             first_site,
@@ -104,10 +125,19 @@ impl<'a> Block<'a> {
     pub(crate) fn translate(mut self, insns: &[Insn]) -> Option<Translated> {
         let entry = self.check_limit();
         let mut ended = false;
-        for insn in insns {
+        for (n, insn) in insns.iter().enumerate() {
+            self.len = insn.len;
+            self.more = n + 1 < insns.len();
+            let before = (self.code.here(), self.cold.len());
+            self.touch_code();
             match self.step(insn) {
                 Step::Next => {}
-                Step::Unknown => break,
+                Step::Unknown => {
+                    // Whoever carries it out also fetches it.
+                    self.code.bytes.truncate(before.0);
+                    self.cold.truncate(before.1);
+                    break;
+                }
                 Step::End => ended = true,
             }
             self.index += 1;
@@ -138,6 +168,12 @@ impl<'a> Block<'a> {
     /// place and the jump that follows it.
     fn check_limit(&mut self) -> (usize, Hole) {
         // A large number forces the long form of the instruction.
+        if self.book.is_some() {
+            self.code.lea(RAX, Mem::at(R13, i32::MAX));
+            let place = self.code.here() - 4;
+            self.code.alu(W64, Alu::Cmp, RAX, Operand::Mem(CEILING));
+            return (place, self.code.jump_if(Cond::Above));
+        }
         self.code.alu_imm(W64, Alu::Cmp, Operand::Reg(R13), i32::MAX);
         let place = self.code.here() - 4;
         (place, self.code.jump_if(Cond::Less))
@@ -158,6 +194,11 @@ impl<'a> Block<'a> {
     /// A jump to shared code.
     pub(crate) fn jump_to(&mut self, target: CacheAddr) {
         let hole = self.code.jump();
+        self.fill_shared(hole, target);
+    }
+
+    /// Lets a jump or call go to shared code.
+    pub(crate) fn fill_shared(&mut self, hole: Hole, target: CacheAddr) {
         let displacement = target.0 as i64 - (self.base.0 as i64 + hole.0 as i64 + 4);
         if let Some(bytes) = self.code.bytes.get_mut(hole.0..hole.0 + 4) {
             bytes.copy_from_slice(&(displacement as i32).to_le_bytes());
@@ -166,14 +207,28 @@ impl<'a> Block<'a> {
 
     /// Counts what has retired and looks up the block at the address in `rax`.
     pub(crate) fn go_indirect(&mut self, retired: usize) {
-        self.code.alu_imm(W64, Alu::Sub, Operand::Reg(R13), retired as i32);
+        if self.book.is_some() {
+            return self.go_counted(retired);
+        }
+        self.retire(retired);
         self.jump_to(self.thunks.indirect);
+    }
+
+    /// Counts instructions: down what may still retire, or up the clock.
+    pub(crate) fn retire(&mut self, retired: usize) {
+        let op = if self.book.is_some() { Alu::Add } else { Alu::Sub };
+        self.code.alu_imm(W64, op, Operand::Reg(R13), retired as i32);
+    }
+
+    /// The address behind the present instruction.
+    pub(crate) fn behind(&self) -> u64 {
+        self.pc.wrapping_add(self.len.into())
     }
 
     /// Counts what has retired and goes on at a fixed guest address. Inside the
     /// page the jump can be linked: the page's translation is the present one.
     pub(crate) fn go(&mut self, retired: usize, target: u64) {
-        self.code.alu_imm(W64, Alu::Sub, Operand::Reg(R13), retired as i32);
+        self.retire(retired);
         let same_page = (target ^ self.start) < PAGE_SIZE as u64;
         if !same_page {
             self.code.mov_imm(RAX, target);
@@ -200,23 +255,46 @@ impl<'a> Block<'a> {
     /// The present instruction branches to `target` if the condition holds.
     pub(crate) fn branch_if(&mut self, cond: Cond, target: u64) {
         let hole = self.code.jump_if(cond);
-        self.cold.push(Cold::Taken { hole, retired: self.index + 1, target });
+        let from = self.behind();
+        self.cold.push(Cold::Taken { hole, retired: self.index + 1, target, from });
+    }
+
+    /// Counts what has retired and lets the interpreter go on at `pc`.
+    pub(crate) fn leave_to_interpreter(&mut self, retired: usize, pc: u64) {
+        if retired > 0 {
+            self.retire(retired);
+        }
+        self.code.mov_imm(RAX, pc);
+        self.jump_to(self.thunks.interpret);
+    }
+
+    /// A helper that the condition calls for, and that goes on right here.
+    pub(crate) fn help_if(&mut self, cond: Cond, helper: Helper) -> usize {
+        let hole = self.code.jump_if(cond);
+        self.cold.push(Cold::Help { hole, back: 0, helper });
+        self.cold.len() - 1
+    }
+
+    /// Where the helper of that number goes on: here.
+    pub(crate) fn back_here(&mut self, number: usize) {
+        let here = self.code.here();
+        if let Some(Cold::Help { back, .. }) = self.cold.get_mut(number) {
+            *back = here;
+        }
     }
 
     fn write_cold(&mut self) {
         for cold in std::mem::take(&mut self.cold) {
             match cold {
-                Cold::Taken { hole, retired, target } => {
+                Cold::Taken { hole, retired, target, from } => {
                     self.code.fill_here(hole);
+                    self.count_arc(from, target);
                     self.go(retired, target);
                 }
+                Cold::Help { hole, back, helper } => self.write_help(hole, back, helper),
                 Cold::Interpret { hole, retired, pc } => {
                     self.code.fill_here(hole);
-                    if retired > 0 {
-                        self.code.alu_imm(W64, Alu::Sub, Operand::Reg(R13), retired as i32);
-                    }
-                    self.code.mov_imm(RAX, pc);
-                    self.jump_to(self.thunks.interpret);
+                    self.leave_to_interpreter(retired, pc);
                 }
             }
         }

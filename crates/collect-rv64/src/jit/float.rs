@@ -12,7 +12,7 @@ use ichnos_isa_rv64::{Insn, Op, ROUND_DYNAMIC};
 use crate::cpu::FloatState;
 use crate::jit::block::{Block, Step};
 use crate::jit::state::{FLOAT_STATE, FRM, f_high, f_place, operand};
-use crate::jit::transfer::{REACHED, reach};
+use crate::jit::transfer::{reach, reached};
 use crate::jit::x86::{Alu, Cond, Operand, RAX, RCX, Shift, W32, W64, Xmm};
 use crate::tlb::{READ_TAG, WRITE_TAG};
 
@@ -247,7 +247,7 @@ fn sign(b: &mut Block<'_>, i: &Insn) {
 fn load(b: &mut Block<'_>, i: &Insn, bytes: u8) {
     check_on(b);
     reach(b, i, bytes, READ_TAG);
-    b.code.load(bytes, false, RCX, Operand::Mem(REACHED));
+    b.code.load(bytes, false, RCX, Operand::Mem(reached(b)));
     if bytes == 4 {
         b.code.mov_imm(RAX, 0xffff_ffff_0000_0000);
         b.code.alu(W64, Alu::Or, RCX, Operand::Reg(RAX));
@@ -260,5 +260,5 @@ fn store(b: &mut Block<'_>, i: &Insn, bytes: u8) {
     check_on(b);
     reach(b, i, bytes, WRITE_TAG);
     b.code.mov(W64, RCX, Operand::Mem(f_place(i.rs2)));
-    b.code.store(bytes, REACHED, RCX);
+    b.code.store(bytes, reached(b), RCX);
 }

@@ -4,9 +4,9 @@
 //! | host register | holds |
 //! |---|---|
 //! | `rbx` | the hart |
-//! | `r13` | instructions that may still retire |
-//! | `r14` | the start of RAM |
-//! | `r15` | the translation table's active bank |
+//! | `r13` | instructions that may still retire; in profiled code the clock |
+//! | `r14` | the start of RAM; in profiled code the arena of counts |
+//! | `r15` | the translation table's active bank; in profiled code that of lines |
 //! | `rbp rsi rdi r8-r12` | guest registers, see [`mapped`] |
 //! | `rax rcx rdx xmm0 xmm1` | nothing for long |
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -29,6 +29,8 @@ pub(crate) enum Reason {
     Link = 2,
     /// Fewer instructions may retire than the next block has.
     Limit = 3,
+    /// The next block is reached by a computed transfer that is not counted yet.
+    Indirect = 4,
 }
 
 /// The part of a hart that only generated code uses.
@@ -43,6 +45,15 @@ pub(crate) struct Shared {
     pub(crate) mxcsr: u32,
     /// The same on entry.
     pub(crate) mxcsr_clear: u32,
+    /// The same while a helper runs.
+    pub(crate) mxcsr_kept: u32,
+    /// In profiled code: the clock that may not be passed, what helpers work on,
+    /// the helpers, and the table of computed transfers.
+    pub(crate) ceiling: u64,
+    pub(crate) context: u64,
+    pub(crate) data_helper: u64,
+    pub(crate) fetch_helper: u64,
+    pub(crate) indirect: u64,
 }
 
 /// Guest registers that live in host registers while generated code runs: those
@@ -94,6 +105,12 @@ pub(crate) const REASON: Mem = field(offset_of!(Cpu, shared.reason));
 pub(crate) const SITE: Mem = field(offset_of!(Cpu, shared.site));
 pub(crate) const MXCSR: Mem = field(offset_of!(Cpu, shared.mxcsr));
 pub(crate) const MXCSR_CLEAR: Mem = field(offset_of!(Cpu, shared.mxcsr_clear));
+pub(crate) const MXCSR_KEPT: Mem = field(offset_of!(Cpu, shared.mxcsr_kept));
+pub(crate) const CEILING: Mem = field(offset_of!(Cpu, shared.ceiling));
+pub(crate) const CONTEXT: Mem = field(offset_of!(Cpu, shared.context));
+pub(crate) const DATA_HELPER: Mem = field(offset_of!(Cpu, shared.data_helper));
+pub(crate) const FETCH_HELPER: Mem = field(offset_of!(Cpu, shared.fetch_helper));
+pub(crate) const INDIRECT: Mem = field(offset_of!(Cpu, shared.indirect));
 pub(crate) const FLOAT_STATE: Mem = field(offset_of!(Cpu, float_state));
 pub(crate) const FRM: Mem = field(offset_of!(Cpu, frm));
 pub(crate) const JUMPS: Mem = field(offset_of!(Cpu, tlb.jumps));

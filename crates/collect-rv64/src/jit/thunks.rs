@@ -5,11 +5,12 @@
 use ichnos_base::CacheAddr;
 
 use crate::jit::state::{
-    JUMPS, KEY, MAPPED, MXCSR, MXCSR_CLEAR, PC, REASON, Reason, SITE, x_place,
+    CONTEXT, DATA_HELPER, FETCH_HELPER, JUMPS, KEY, MAPPED, MXCSR, MXCSR_CLEAR, MXCSR_KEPT, PC,
+    REASON, Reason, SITE, x_place,
 };
 use crate::jit::x86::{
-    Alu, Code, Cond, Mem, Operand, R8, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP,
-    Shift, W32, W64,
+    Alu, Code, Cond, Mem, Operand, R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RDI,
+    RDX, RSI, RSP, Shift, W32, W64,
 };
 use crate::tlb::JUMPS_COUNT;
 
@@ -28,7 +29,17 @@ pub(crate) struct Thunks {
     pub(crate) link: CacheAddr,
     /// Goes to the block at the address in `rax`, if it is known.
     pub(crate) indirect: CacheAddr,
+    /// Leaves with `pc` in `rax` and the number of a computed transfer in `ecx`.
+    pub(crate) uncounted: CacheAddr,
+    /// Called with a guest address in `rax`, `pc` in `rdx` and a packed site in
+    /// `ecx`; gives the host's address in `rax`, or zero.
+    pub(crate) data: CacheAddr,
+    /// Called with an address in `rax`, `pc` in `rdx` and a packed site in `ecx`.
+    pub(crate) fetch: CacheAddr,
 }
+
+/// Registers of the guest that the host's calling convention does not keep.
+const LOST: [crate::jit::x86::Reg; 6] = [RSI, RDI, R8, R9, R10, R11];
 
 impl Thunks {
     /// The shared code, to stand at the start of memory.
@@ -62,6 +73,9 @@ impl Thunks {
         let link = address(&code);
         code.store(8, SITE, RCX);
         exit(&mut code, Reason::Link);
+        let uncounted = address(&code);
+        code.store(8, SITE, RCX);
+        exit(&mut code, Reason::Indirect);
         let lookup = code.here();
         exit(&mut code, Reason::Lookup);
         for hole in leave {
@@ -81,8 +95,33 @@ impl Thunks {
 
         let indirect = address(&code);
         lookup_jump(&mut code, lookup);
-        (code.bytes, Self { enter, interpret, limit, link, indirect })
+        let data = call_helper(&mut code, DATA_HELPER);
+        let fetch = call_helper(&mut code, FETCH_HELPER);
+        (code.bytes, Self { enter, interpret, limit, link, indirect, uncounted, data, fetch })
     }
+}
+
+/// Calls `fn(context, address, pc, site, clock)` for generated code. The host's
+/// stack is aligned while generated code runs; the call pushed eight bytes, this
+/// pushes 48 and skips eight.
+fn call_helper(code: &mut Code, helper: Mem) -> CacheAddr {
+    let at = address(code);
+    for reg in LOST {
+        code.push(reg);
+    }
+    code.alu_imm(W64, Alu::Sub, Operand::Reg(RSP), 8);
+    code.control(3, MXCSR_KEPT);
+    code.mov_rr(R8, R13);
+    code.mov_rr(RSI, RAX);
+    code.mov(W64, RDI, Operand::Mem(CONTEXT));
+    code.call_mem(helper);
+    code.control(2, MXCSR_KEPT);
+    code.alu_imm(W64, Alu::Add, Operand::Reg(RSP), 8);
+    for reg in LOST.into_iter().rev() {
+        code.pop(reg);
+    }
+    code.ret();
+    at
 }
 
 fn address(code: &Code) -> CacheAddr {

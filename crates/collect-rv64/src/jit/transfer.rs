@@ -37,6 +37,7 @@ pub(crate) fn translate(b: &mut Block<'_>, i: &Insn) -> Step {
         Op::Jal => {
             let target = b.pc.wrapping_add(i.imm as i64 as u64);
             b.write_number(i.rd, b.pc.wrapping_add(i.len.into()));
+            b.count_arc(b.behind(), target);
             b.go(b.index + 1, target);
             return Step::End;
         }
@@ -67,6 +68,9 @@ pub(crate) fn reach(b: &mut Block<'_>, i: &Insn, bytes: u8, tag: i32) {
             }
         }
     }
+    if b.book.is_some() {
+        return b.reach_line(bytes, tag);
+    }
     b.code.mov(W32, RCX, Operand::Reg(RAX));
     b.code.shift_imm(W32, Shift::Right, RCX, (PAGE_SHIFT - ENTRY_SHIFT) as u8);
     b.code.alu_imm(W32, Alu::And, Operand::Reg(RCX), ((ENTRIES - 1) << ENTRY_SHIFT) as i32);
@@ -82,12 +86,14 @@ pub(crate) fn reach(b: &mut Block<'_>, i: &Insn, bytes: u8, tag: i32) {
 }
 
 /// The bytes that [`reach`] found.
-pub(crate) const REACHED: Mem = Mem::indexed(R14, RAX, 0);
+pub(crate) const fn reached(b: &Block<'_>) -> Mem {
+    if b.book.is_some() { Mem::at(RAX, 0) } else { Mem::indexed(R14, RAX, 0) }
+}
 
 fn load(b: &mut Block<'_>, i: &Insn, bytes: u8, signed: bool) {
     reach(b, i, bytes, READ_TAG);
     let to = mapped(i.rd).unwrap_or(RCX);
-    b.code.load(bytes, signed, to, Operand::Mem(REACHED));
+    b.code.load(bytes, signed, to, Operand::Mem(reached(b)));
     if i.rd != SINK {
         b.write(i.rd, to);
     }
@@ -96,7 +102,7 @@ fn load(b: &mut Block<'_>, i: &Insn, bytes: u8, signed: bool) {
 fn store(b: &mut Block<'_>, i: &Insn, bytes: u8) {
     reach(b, i, bytes, WRITE_TAG);
     let from = b.source(i.rs2, RDX);
-    b.code.store(bytes, REACHED, from);
+    b.code.store(bytes, reached(b), from);
 }
 
 fn branch(b: &mut Block<'_>, i: &Insn, cond: Cond) {

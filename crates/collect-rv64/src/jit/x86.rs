@@ -97,6 +97,7 @@ pub(crate) enum Cond {
     Parity = 10,
     Less = 12,
     GreaterEqual = 13,
+    LessEqual = 14,
 }
 
 /// A place whose address is not known yet: a 32-bit displacement to fill in.
@@ -311,6 +312,25 @@ impl Code {
         self.bytes.push(0xe9);
         self.imm32(0);
         Hole(self.here() - 4)
+    }
+
+    /// A call to be filled in.
+    pub(crate) fn call(&mut self) -> Hole {
+        self.bytes.push(0xe8);
+        self.imm32(0);
+        Hole(self.here() - 4)
+    }
+
+    /// A call to an address in memory.
+    pub(crate) fn call_mem(&mut self, at: Mem) {
+        self.form(None, (W32, false), &[0xff], 2, Operand::Mem(at));
+    }
+
+    /// `to = 4 * index + disp`.
+    pub(crate) fn lea_times_four(&mut self, to: Reg, index: Reg, disp: i32) {
+        self.bytes.extend([0x48 | (to.0 >> 3) << 2 | (index.0 >> 3) << 1, 0x8d]);
+        self.bytes.extend([(to.0 & 7) << 3 | 4, 0x80 | (index.0 & 7) << 3 | 5]);
+        self.imm32(disp);
     }
 
     /// A jump to an address in memory.

@@ -127,6 +127,11 @@ impl<C: Console, T: Tracer> Machine<C, T> {
         })
     }
 
+    /// Where the observations went.
+    pub(crate) fn into_tracer(self) -> T {
+        self.tracer
+    }
+
     /// Lets at most so many more instructions retire or trap.
     pub(crate) fn set_limit(&mut self, insns: u64) {
         self.limit = self.spent().saturating_add(insns);

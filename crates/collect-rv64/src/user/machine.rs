@@ -6,7 +6,7 @@ use ichnos_base::{DriveError, EndStatus, Event, GuestVa, SignalInfo};
 use ichnos_isa_rv64::{Class, Insn, Op};
 
 use crate::debug::{Both, Debug};
-use crate::engine::Engine;
+use crate::engine::{Engine, Speed};
 use crate::error::{Error, RunError};
 use crate::exec::{Exit, cache_block};
 use crate::gdb::{self, GdbAt, Parting};
@@ -49,6 +49,11 @@ pub(super) type Flow<T> = Result<More, RunError<<T as Tracer>::Error>>;
 
 impl<T: Tracer> Machine<T> {
     pub(crate) fn new(config: &Config, tracer: T) -> Result<Self, Error> {
+        Self::at_speed(config, tracer, config.speed)
+    }
+
+    /// A machine that runs at another speed than the configuration says.
+    pub(crate) fn at_speed(config: &Config, tracer: T, speed: Speed) -> Result<Self, Error> {
         if config.quantum == 0 {
             return Err(Error::Config(
                 "a quantum of no instructions lets no thread run".to_owned(),
@@ -56,7 +61,7 @@ impl<T: Tracer> Machine<T> {
         }
         Ok(Self {
             kernel: Kernel::new(config)?,
-            engine: Engine::new(config.speed),
+            engine: Engine::new(speed),
             tracer,
             quantum: config.quantum,
             started: 0,
@@ -87,6 +92,11 @@ impl<T: Tracer> Machine<T> {
                 return Ok(outcome);
             }
         }
+    }
+
+    /// Where the observations went.
+    pub(crate) fn into_tracer(self) -> T {
+        self.tracer
     }
 
     fn kill_all(&mut self) -> Result<(), RunError<T::Error>> {

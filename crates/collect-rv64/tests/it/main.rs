@@ -12,5 +12,6 @@ mod elf;
 mod gdb;
 mod guests;
 mod machines;
+mod profile;
 mod programs;
 mod random_code;

@@ -142,6 +142,11 @@ impl<O: BranchObserve> BranchModel<O> {
         self.report
     }
 
+    /// Says how many instructions there were, if only transfers were told.
+    pub const fn count_instructions(&mut self, instructions: u64) {
+        self.report.instructions = instructions;
+    }
+
     /// Forgets all counts and keeps what was learnt: the end of a warm-up.
     pub fn reset_counts(&mut self) {
         self.report = BranchReport::default();

@@ -18,6 +18,7 @@ use super::full_lru::FullLru;
 use super::lru_array::LruArray;
 use super::set_array::SetArray;
 use super::skew_array::SkewArray;
+use super::stamped::StampedLru;
 use crate::replace::{
     Brrip, Drrip, Fifo, Lru, Nru, RandomReplacement, Replacement, Shape, Srrip, TreePlru,
 };
@@ -58,6 +59,12 @@ pub(crate) trait Array: Debug + Send {
     /// Whether using a line again right after its fill changes nothing. After a
     /// hit, using the line again never does.
     fn fill_settles(&self) -> bool;
+    /// The slot and the flags of a line, without taking note of it; none if it
+    /// is absent or the storage moves its lines.
+    fn place(&self, line: u64) -> Option<(usize, u64)> {
+        let _ = line;
+        None
+    }
 }
 
 /// A storage picked at run time: the common ones without a virtual call.
@@ -65,6 +72,8 @@ pub(crate) trait Array: Debug + Send {
 pub(crate) enum AnyArray {
     /// LRU in sets.
     Lru(LruArray),
+    /// LRU in sets, behind a filter.
+    Stamped(StampedLru),
     /// Everything else.
     Other(Box<dyn Array>),
 }
@@ -106,6 +115,7 @@ impl AnyArray {
     pub(crate) fn access(&mut self, line: u64, set: u64, clear: u64) -> Found {
         match self {
             Self::Lru(array) => array.access(line, set, clear),
+            Self::Stamped(array) => array.access(line, set, clear),
             Self::Other(array) => array.access(line, set, clear),
         }
     }
@@ -115,6 +125,7 @@ impl AnyArray {
     pub(crate) fn fill(&mut self, line: u64, flags: u64) -> Filled {
         match self {
             Self::Lru(array) => array.fill(line, flags),
+            Self::Stamped(array) => array.fill(line, flags),
             Self::Other(array) => array.fill(line, flags),
         }
     }
@@ -123,6 +134,7 @@ impl AnyArray {
     pub(crate) fn remove(&mut self, line: u64) -> Option<Resident> {
         match self {
             Self::Lru(array) => array.remove(line),
+            Self::Stamped(array) => array.remove(line),
             Self::Other(array) => array.remove(line),
         }
     }
@@ -131,6 +143,7 @@ impl AnyArray {
     pub(crate) fn contains(&self, line: u64) -> bool {
         match self {
             Self::Lru(array) => array.contains(line),
+            Self::Stamped(array) => array.contains(line),
             Self::Other(array) => array.contains(line),
         }
     }
@@ -139,7 +152,17 @@ impl AnyArray {
     pub(crate) fn fill_settles(&self) -> bool {
         match self {
             Self::Lru(array) => array.fill_settles(),
+            Self::Stamped(array) => array.fill_settles(),
             Self::Other(array) => array.fill_settles(),
+        }
+    }
+
+    /// See [`Array::place`].
+    pub(crate) fn place(&self, line: u64) -> Option<(usize, u64)> {
+        match self {
+            Self::Lru(array) => array.place(line),
+            Self::Stamped(array) => array.place(line),
+            Self::Other(array) => array.place(line),
         }
     }
 }

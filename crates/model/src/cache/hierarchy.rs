@@ -18,6 +18,7 @@ use super::check::named;
 use super::config::{
     CacheConfig, Caches, HierarchyConfig, Hints, Inclusion, LevelConfig, Modify, Sharing, Straddle,
 };
+use super::filter::Placing;
 use super::graph::{Graph, MEMORY, Request};
 use super::node::{Node, Part, Quick};
 use super::observe::{Access, Observe, Unobserved};
@@ -48,8 +49,8 @@ use crate::{ByKind, Error, Kind, Replacement};
 /// ```
 #[derive(Debug)]
 pub struct Hierarchy<O = Unobserved> {
-    config: HierarchyConfig,
-    graph: Graph,
+    pub(super) config: HierarchyConfig,
+    pub(super) graph: Graph,
     labels: Vec<Label>,
     /// Where the private caches of a core lead.
     shared: Ports,
@@ -57,16 +58,19 @@ pub struct Hierarchy<O = Unobserved> {
     /// Cores whose thread has ended, for threads to come.
     idle: BTreeSet<u32>,
     threads: HashMap<ThreadId, Thread>,
-    instructions: u64,
+    pub(super) instructions: u64,
     longest: u32,
+    pub(super) behind_filter: bool,
+    /// The thread of the last single reference.
+    pub(super) last: Option<Thread>,
     observer: O,
 }
 
 /// The nodes at which a core's fetches and data accesses enter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Ports {
-    code: usize,
-    data: usize,
+pub(super) struct Ports {
+    pub(super) code: usize,
+    pub(super) data: usize,
 }
 
 /// What a node is called in reports.
@@ -82,17 +86,17 @@ struct Label {
 
 /// What is remembered of a thread between batches.
 #[derive(Clone, Copy, Debug)]
-struct Thread {
-    id: ThreadId,
+pub(super) struct Thread {
+    pub(super) id: ThreadId,
     core: u32,
-    ports: Ports,
-    space: u64,
-    pc: GuestVa,
-    last_load: (GuestVa, u32),
+    pub(super) ports: Ports,
+    pub(super) space: u64,
+    pub(super) pc: GuestVa,
+    pub(super) last_load: (GuestVa, u32),
 }
 
 /// No load: no access has this size.
-const NO_LOAD: (GuestVa, u32) = (GuestVa(0), 0);
+pub(super) const NO_LOAD: (GuestVa, u32) = (GuestVa(0), 0);
 
 impl Hierarchy {
     /// A cold hierarchy.
@@ -112,6 +116,15 @@ impl<O: Observe> Hierarchy<O> {
     ///
     /// See [`HierarchyConfig::check`].
     pub fn observed(config: &HierarchyConfig, observer: O) -> Result<Self, Error> {
+        Self::placed(config, observer, Placing::Alone)
+    }
+
+    /// A cold hierarchy, alone or behind a filter.
+    pub(super) fn placed(
+        config: &HierarchyConfig,
+        observer: O,
+        filter: Placing,
+    ) -> Result<Self, Error> {
         config.check()?;
         let shortest = config
             .levels
@@ -129,6 +142,8 @@ impl<O: Observe> Hierarchy<O> {
             threads: HashMap::new(),
             instructions: 0,
             longest: if config.straddle == Straddle::One { shortest } else { u32::MAX },
+            behind_filter: filter == Placing::BehindFilter,
+            last: None,
             observer,
             config: config.clone(),
         };
@@ -192,7 +207,11 @@ impl<O: Observe> Hierarchy<O> {
             self.labels.push(Label { name, order, ..label.clone() });
             next = self.graph.nodes.len() - 1;
         }
-        self.graph.nodes.push(Node::new(cache, label.level, next));
+        let mut node = Node::new(cache, label.level, next);
+        if self.behind_filter && label.level == 0 {
+            node.put_behind_filter(cache);
+        }
+        self.graph.nodes.push(node);
         self.labels.push(label);
         self.graph.nodes.len() - 1
     }
@@ -207,7 +226,7 @@ impl<O: Observe> Hierarchy<O> {
         ports
     }
 
-    fn thread(&mut self, id: ThreadId) -> Thread {
+    pub(super) fn thread(&mut self, id: ThreadId) -> Thread {
         if let Some(&thread) = self.threads.get(&id) {
             return thread;
         }
@@ -384,7 +403,7 @@ impl<O: Observe> Hierarchy<O> {
 
     /// A reference whose outcome is not known yet.
     #[cold]
-    fn enter(&mut self, thread: &Thread, kind: Kind, addr: GuestVa, size: u32) {
+    pub(super) fn enter(&mut self, thread: &Thread, kind: Kind, addr: GuestVa, size: u32) {
         let entry = if kind == Kind::Fetch { thread.ports.code } else { thread.ports.data };
         let at = addr.0 ^ thread.space;
         let size = size.clamp(1, self.longest);
@@ -454,6 +473,7 @@ impl<O: Observe> Sink for Hierarchy<O> {
     }
 
     fn event(&mut self, id: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        self.last = None;
         match event {
             Event::ThreadStart(start) => {
                 let mut thread = self.thread(id);

@@ -8,6 +8,7 @@ use super::array::{AnyArray, Filled, Found};
 use super::classify::{Cause, Classifier};
 use super::config::{Allocate, CacheConfig, Classify, Inclusion, WritePolicy};
 use super::entry::{DIRTY, PREFETCHED, Resident};
+use super::filter::{Filterable, Front};
 use super::settled::{Settled, Stores};
 use super::stats::CacheStats;
 use crate::Kind;
@@ -32,6 +33,8 @@ pub(crate) struct Node {
     pub(crate) prefetcher: Option<Box<dyn Prefetcher>>,
     classifier: Option<Box<Classifier>>,
     sectors: Option<Box<Sectors>>,
+    /// What a filter in front of this cache must know.
+    pub(crate) front: Option<Box<Front>>,
 }
 
 /// Which sectors of each slot are present and which are dirty.
@@ -100,7 +103,29 @@ impl Node {
                 Classify::ThreeC => Some(Box::new(Classifier::new(config.lines()))),
             },
             sectors,
+            front: None,
         }
+    }
+
+    /// Makes an empty cache one that a filter may stand before.
+    pub(crate) fn put_behind_filter(&mut self, config: &CacheConfig) {
+        let front = Front::new(config, self.plain, &mut self.array);
+        self.front = Some(Box::new(front));
+    }
+
+    /// What a filter may let pass.
+    pub(crate) fn filterable(&self) -> Filterable {
+        self.front.as_ref().map_or(Filterable::Nothing, |front| front.filterable)
+    }
+
+    /// The storage.
+    pub(crate) const fn array(&self) -> &AnyArray {
+        &self.array
+    }
+
+    /// The storage, to set its clock.
+    pub(crate) const fn array_mut(&mut self) -> &mut AnyArray {
+        &mut self.array
     }
 
     /// The address of a line's first byte.
@@ -132,6 +157,8 @@ impl Node {
                 *word |= dirties;
                 *word
             }
+            // Behind a filter every reference goes the long way.
+            AnyArray::Stamped(_) => return None,
             AnyArray::Other(array) => {
                 let Found::Hit { flags, .. } = array.access(line, dirties, PREFETCHED) else {
                     return None;
@@ -175,6 +202,9 @@ impl Node {
     /// not accesses.
     #[inline]
     pub(crate) fn demand(&mut self, line: u64, part: Part) -> Met {
+        if let Some(front) = &mut self.front {
+            front.used(line);
+        }
         let cause = self.classifier.as_mut().map(|classifier| classifier.reference(line));
         let dirties = self.dirties(part);
         let found = self.array.access(line, dirties, PREFETCHED);
@@ -271,6 +301,9 @@ impl Node {
 
     fn evicted(&mut self, filled: Filled) -> Option<Resident> {
         let evicted = filled.evicted?;
+        if let Some(front) = &mut self.front {
+            front.departed.push(evicted.line());
+        }
         self.stats.evictions += 1;
         self.stats.prefetches_wasted += u64::from(evicted.prefetched());
         Some(evicted)
@@ -289,6 +322,9 @@ impl Node {
     pub(crate) fn remove(&mut self, line: u64) -> Option<Resident> {
         self.unsettle();
         let removed = self.array.remove(line)?;
+        if let Some(front) = &mut self.front {
+            front.departed.push(line);
+        }
         self.stats.prefetches_wasted += u64::from(removed.prefetched());
         Some(removed)
     }

@@ -72,4 +72,10 @@ impl<P: Policy> Array for SetArray<P> {
     fn fill_settles(&self) -> bool {
         P::FILL_SETTLES
     }
+
+    fn place(&self, line: u64) -> Option<(usize, u64)> {
+        let (set, way) = self.find(line);
+        let slot = set * self.ways + way?;
+        Some((slot, flags(self.words[slot])))
+    }
 }

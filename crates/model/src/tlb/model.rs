@@ -12,6 +12,7 @@ use std::convert::Infallible;
 use ichnos_base::{Batch, Event, GuestVa, Record, Sink, ThreadId};
 
 use super::config::{Pages, TlbConfig, TlbHierarchyConfig, Tlbs};
+use super::filter::Front;
 use super::walk::Walker;
 use crate::cache::{AnyArray, Found};
 use crate::spaces::space;
@@ -66,22 +67,26 @@ impl TlbObserve for () {
 /// A simulated TLB hierarchy for each thread.
 #[derive(Debug)]
 pub struct TlbModel<O = ()> {
-    config: TlbHierarchyConfig,
+    pub(super) config: TlbHierarchyConfig,
     shapes: Vec<TlbConfig>,
     /// The numbers of the TLBs on the way of fetches and of data.
-    code: Vec<usize>,
-    data: Vec<usize>,
-    report: TlbReport,
+    pub(super) code: Vec<usize>,
+    pub(super) data: Vec<usize>,
+    pub(super) report: TlbReport,
     threads: HashMap<ThreadId, Translator>,
+    /// The thread of the last single reference, if it is not among those.
+    pub(super) recent: Option<(ThreadId, Translator)>,
     observer: O,
 }
 
 /// The TLBs of one thread.
 #[derive(Debug)]
-struct Translator {
+pub(super) struct Translator {
     arrays: Vec<AnyArray>,
+    /// For each TLB, what a filter in front of it must know.
+    pub(super) fronts: Vec<Front>,
     walker: Walker,
-    space: u64,
+    pub(super) space: u64,
     /// The pages of the last fetch and of the last data access: first address
     /// and mask. Looking them up again would change nothing.
     settled: [(u64, u64); 2],
@@ -113,6 +118,7 @@ impl<O: TlbObserve> TlbModel<O> {
             data: Vec::new(),
             report: TlbReport::default(),
             threads: HashMap::new(),
+            recent: None,
             observer,
         };
         for level in &config.levels {
@@ -159,12 +165,24 @@ impl<O: TlbObserve> TlbModel<O> {
         &mut self.observer
     }
 
-    fn take(&mut self, id: ThreadId) -> Translator {
-        self.threads.remove(&id).unwrap_or_else(|| Translator {
-            arrays: self.shapes.iter().map(|tlb| AnyArray::new(&tlb.as_cache())).collect(),
-            walker: Walker::new(self.config.walk),
-            space: 0,
-            settled: [(1, 0); 2],
+    pub(super) fn take(&mut self, id: ThreadId) -> Translator {
+        if let Some((recent, thread)) = self.recent.take() {
+            if recent == id {
+                return thread;
+            }
+            self.threads.insert(recent, thread);
+        }
+        self.threads.remove(&id).unwrap_or_else(|| {
+            let arrays: Vec<_> =
+                self.shapes.iter().map(|tlb| AnyArray::new(&tlb.as_cache())).collect();
+            let shapes = self.shapes.iter().zip(&arrays);
+            Translator {
+                fronts: shapes.map(|(s, a)| Front::new(s, a.fill_settles())).collect(),
+                arrays,
+                walker: Walker::new(self.config.walk),
+                space: 0,
+                settled: [(1, 0); 2],
+            }
         })
     }
 
@@ -184,7 +202,13 @@ impl<O: TlbObserve> TlbModel<O> {
 
     /// Looks up every page that an access touches.
     #[inline(never)]
-    fn translate(&mut self, thread: &mut Translator, kind: Kind, addr: GuestVa, size: u32) {
+    pub(super) fn translate(
+        &mut self,
+        thread: &mut Translator,
+        kind: Kind,
+        addr: GuestVa,
+        size: u32,
+    ) {
         let mut addr = addr;
         let mut left = u64::from(size.max(1));
         while left > 0 {
@@ -201,6 +225,7 @@ impl<O: TlbObserve> TlbModel<O> {
         let key = key(at, shift);
         let way = if kind == Kind::Fetch { &self.code } else { &self.data };
         let mut hit = None;
+        thread.fronts[way[0]].used(key);
         for (level, &tlb) in way.iter().enumerate() {
             self.report.tlbs[tlb].accesses[kind] += 1;
             if let Found::Hit { .. } = thread.arrays[tlb].access(key, 0, 0) {
@@ -217,8 +242,11 @@ impl<O: TlbObserve> TlbModel<O> {
                 u64::from(accesses) * u64::from(self.config.walk.cycles_per_access);
         }
         let missed = hit.unwrap_or(way.len());
-        for &tlb in way.iter().take(missed) {
-            thread.arrays[tlb].fill(key, 0);
+        for (level, &tlb) in way.iter().take(missed).enumerate() {
+            let filled = thread.arrays[tlb].fill(key, 0);
+            if let Some(evicted) = filled.evicted.filter(|_| level == 0) {
+                thread.fronts[tlb].departed.push(evicted.line());
+            }
         }
         if missed > 0 {
             self.observer.missed(self.report.instructions, kind, missed, hit.is_none());
@@ -251,6 +279,7 @@ impl<O: TlbObserve> Sink for TlbModel<O> {
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
         let mut thread = self.take(batch.thread);
+        thread.fronts.iter_mut().for_each(|front| front.departed.clear());
         for record in batch.records {
             match *record {
                 Record::Insn { len, pc, .. } => {
@@ -276,7 +305,7 @@ impl<O: TlbObserve> Sink for TlbModel<O> {
                 self.threads.insert(id, thread);
             }
             Event::ThreadEnd(_) => {
-                self.threads.remove(&id);
+                self.take(id);
             }
             _ => {}
         }

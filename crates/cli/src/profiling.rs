@@ -1,0 +1,315 @@
+//! Joins the RV64 simulator's profile with the models: only what the simulator's
+//! tables cannot answer comes here, and is charged to its instruction.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use ichnos_base::{Batch, Event, GuestVa, InsnKind, MapKind, Protection, Record, Sink, ThreadId};
+use ichnos_collect_rv64::profile::{
+    Detail, Gone, Models as Boundary, Pass, Profile, Reference as Told, ReferenceKind, Shape,
+    Stamps, Transfer,
+};
+use ichnos_model::{
+    Access, BranchModel, BranchObserve, ByKind, Filterable, Hierarchy, Kind, Modify, Observe,
+    Reference, Standing, Straddle, TlbModel, TlbObserve,
+};
+use ichnos_report::{
+    Rows, StoredArc, StoredInsn, StoredMap, StoredProfile, branch_table, cache_json, cache_table,
+    number, tlb_table, walk_json, walk_text,
+};
+
+use crate::answer::Answer;
+use crate::charge::Columns;
+use crate::hierarchy::{Models, describe};
+
+/// Where accesses of one reference ended.
+#[derive(Debug, Default)]
+struct Served(Vec<u32>);
+
+impl Observe for Served {
+    #[inline]
+    fn access(&mut self, access: &Access) {
+        if access.served > 0 {
+            self.0.push(access.served);
+        }
+    }
+}
+
+/// The TLB misses of one reference: whether each led to a walk.
+#[derive(Debug, Default)]
+struct Missed(Vec<bool>);
+
+impl TlbObserve for Missed {
+    fn missed(&mut self, _instructions: u64, _kind: Kind, _levels: usize, walked: bool) {
+        self.0.push(walked);
+    }
+}
+
+/// Whether the last transfer was predicted right.
+#[derive(Debug, Default)]
+struct Right(Option<bool>);
+
+impl BranchObserve for Right {
+    fn transfer(&mut self, _pc: GuestVa, _kind: InsnKind, right: bool) {
+        self.0 = Some(right);
+    }
+}
+
+/// Mixes an address.
+#[derive(Default)]
+pub struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+    fn write_u64(&mut self, n: u64) {
+        let mixed = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+}
+
+/// The models behind a profile.
+pub struct Profiling {
+    caches: Hierarchy<Served>,
+    tlbs: Option<TlbModel<Missed>>,
+    branch: Option<BranchModel<Right>>,
+    columns: Columns,
+    width: usize,
+    detail: Option<Detail>,
+    /// Which costs are an instruction's: `width` numbers each.
+    places: HashMap<u64, usize, BuildHasherDefault<Mix>>,
+    costs: Vec<u64>,
+    maps: Vec<StoredMap>,
+    notes: Vec<String>,
+}
+
+impl Profiling {
+    /// Cold models.
+    pub fn new(models: &Models) -> Result<Self> {
+        let tlbs = models.tlbs.as_ref().map(|c| TlbModel::observed(c, Missed::default()));
+        let branch = models.branch.as_ref().map(|c| BranchModel::observed(c, Right::default()));
+        let whole =
+            models.caches.straddle == Straddle::One || models.caches.modify == Modify::LoadOnly;
+        Ok(Self {
+            caches: Hierarchy::behind_filter(&models.caches, Served::default())?,
+            tlbs: tlbs.transpose()?,
+            branch: branch.transpose()?,
+            columns: Columns::new(models),
+            width: Columns::new(models).names().len(),
+            detail: whole.then_some(Detail::Everything),
+            places: HashMap::default(),
+            costs: Vec::new(),
+            maps: Vec::new(),
+            notes: describe(models),
+        })
+    }
+
+    fn charge(&mut self, pc: GuestVa, column: usize, count: usize) {
+        let next = self.costs.len();
+        let place = *self.places.entry(pc.0).or_insert(next);
+        if place == next {
+            self.costs.resize(next + self.width, 0);
+        }
+        for cost in self.costs.iter_mut().skip(place + column).take(count) {
+            *cost += 1;
+        }
+    }
+
+    /// An instruction's costs, taken out.
+    fn take_costs(&mut self, pc: GuestVa) -> Vec<u64> {
+        let place = self.places.remove(&pc.0);
+        let costs = place.and_then(|at| self.costs.get(at..at + self.width));
+        costs.map_or_else(|| vec![0; self.width], <[u64]>::to_vec)
+    }
+
+    fn charge_misses(&mut self, pc: GuestVa, kind: Kind) {
+        while let Some(level) = self.caches.observer_mut().0.pop() {
+            let missed = (level as usize).min(self.columns.levels);
+            self.charge(pc, self.columns.references(kind) + 1, missed);
+        }
+    }
+
+    /// Adds what passed, and gives what is to be stored.
+    pub fn finish(&mut self, profile: &Profile, command: String) -> StoredProfile {
+        let [fetch, load, store] = profile.passed;
+        self.caches.count_hits(ThreadId(0), profile.retired, ByKind::new(fetch, load, store));
+        let [fetch, load, store] = profile.translated;
+        if let Some(model) = &mut self.tlbs {
+            model.count_accesses(profile.retired, ByKind::new(fetch, load, store));
+        }
+        if let Some(model) = &mut self.branch {
+            model.count_instructions(profile.retired);
+        }
+        let insns = profile.executed.iter().map(|insn| {
+            let mut costs = self.take_costs(insn.pc);
+            for (kind, count) in
+                [(Kind::Fetch, insn.count), (Kind::Load, insn.loads), (Kind::Store, insn.stores)]
+            {
+                if let Some(cost) = costs.get_mut(self.columns.references(kind)) {
+                    *cost += count;
+                }
+            }
+            StoredInsn { pc: insn.pc, word: insn.word, costs }
+        });
+        let mut insns: Vec<_> = insns.collect();
+        // An instruction that only ever trapped was fetched and never retired.
+        let left: Vec<_> = self.places.keys().map(|&pc| GuestVa(pc)).collect();
+        insns.extend(left.into_iter().map(|pc| StoredInsn {
+            pc,
+            word: 0,
+            costs: self.take_costs(pc),
+        }));
+        insns.sort_by_key(|insn| insn.pc);
+        let arcs = profile.arcs.iter();
+        StoredProfile {
+            command,
+            notes: self.notes.clone(),
+            maps: std::mem::take(&mut self.maps),
+            columns: self.columns.names(),
+            insns,
+            arcs: arcs.map(|a| StoredArc { from: a.from, to: a.to, count: a.count }).collect(),
+        }
+    }
+
+    /// What was counted.
+    pub fn answer(&self, rows: Rows) -> Answer {
+        let report = self.caches.report();
+        let mut answer =
+            Answer::new(format!("{} instructions", number::thousands(report.instructions)));
+        let json = cache_json(&report, rows);
+        answer.fact("instructions", report.instructions).fact("memory", json["memory"].clone());
+        answer.table("caches", "", cache_table(&report, rows));
+        if let Some(model) = &self.tlbs {
+            let report = model.report();
+            answer.table("tlbs", "", tlb_table(&report)).note(&walk_text(&report));
+            answer.fact("walks", walk_json(&report));
+        }
+        if let Some(model) = &self.branch {
+            let report = model.report();
+            answer.table("branches", "", branch_table(&report));
+        }
+        answer
+    }
+}
+
+/// An image that stands at its own addresses, wherever they are.
+pub fn image_everywhere(path: &Path) -> StoredMap {
+    StoredMap {
+        len: u64::MAX,
+        protection: Protection::EXEC,
+        kind: MapKind::IMAGE,
+        path: path.canonicalize().unwrap_or_else(|_| path.into()).to_string_lossy().into_owned(),
+        ..StoredMap::default()
+    }
+}
+
+/// Writes a profile to a file.
+pub fn store(path: &Path, profile: &StoredProfile) -> Result<()> {
+    let place = || format!("cannot write {}", path.display());
+    let mut out = BufWriter::new(File::create(path).with_context(place)?);
+    profile.write(&mut out).with_context(place)?;
+    out.flush().with_context(place)
+}
+
+const fn kind_of(kind: ReferenceKind) -> Kind {
+    match kind {
+        ReferenceKind::Fetch => Kind::Fetch,
+        ReferenceKind::Load => Kind::Load,
+        ReferenceKind::Store => Kind::Store,
+    }
+}
+
+impl Boundary for Profiling {
+    fn shape(&mut self) -> Shape {
+        let thread = ThreadId(0);
+        let code = self.caches.line_bytes(thread, Kind::Fetch);
+        let data = self.caches.line_bytes(thread, Kind::Load);
+        // Repeated fetches of a line may be told once only if they change nothing
+        // between data; and where threads share a core, its filter would be two.
+        let filterable = self.caches.filterable(thread, Kind::Fetch) != Filterable::Nothing
+            && !self.caches.is_unified(thread)
+            && self.caches.has_core_of_its_own();
+        let detail = if filterable { Detail::Lines } else { Detail::Everything };
+        Shape {
+            code_line: code.unwrap_or(0),
+            data_line: data.unwrap_or(0),
+            page: self.tlbs.as_ref().map_or(4096, TlbModel::page_bytes),
+            detail: self.detail.unwrap_or(detail),
+            transfers: self.branch.is_some(),
+        }
+    }
+
+    fn stamps(&mut self, thread: ThreadId, kind: ReferenceKind) -> Option<Stamps> {
+        self.caches.stamps(thread, kind_of(kind))
+    }
+
+    fn resume(&mut self, thread: ThreadId, gone: &mut Gone) {
+        self.caches.departed(thread, Kind::Fetch, |line| gone.code.push(line));
+        self.caches.departed(thread, Kind::Load, |line| gone.data.push(line));
+    }
+
+    fn translate(&mut self, told: &Told, gone: &mut Gone) -> bool {
+        let Some(model) = &mut self.tlbs else { return true };
+        let kind = kind_of(told.kind);
+        let at = (told.addr, told.size);
+        let passes = model.reference(told.thread, kind, at, |page| gone.pages.push(page));
+        let first = self.columns.tlbs.unwrap_or(0) + if kind == Kind::Fetch { 0 } else { 2 };
+        while let Some(walked) = self.tlbs.as_mut().and_then(|m| m.observer_mut().0.pop()) {
+            self.charge(told.pc, first, if walked { 2 } else { 1 });
+        }
+        passes != Filterable::Nothing
+    }
+
+    fn reference(&mut self, told: &Told, gone: &mut Gone) -> Pass {
+        let kind = kind_of(told.kind);
+        let Told { thread, pc, addr, size, now, .. } = *told;
+        let standing = self.caches.reference(thread, &Reference { pc, addr, size, kind, now });
+        self.charge_misses(pc, kind);
+        self.resume(thread, gone);
+        match standing {
+            Standing::Seen => Pass::Nothing,
+            Standing::Loads(slot) => Pass::Loads(slot),
+            Standing::All(slot) => Pass::All(slot),
+        }
+    }
+
+    fn transfer(&mut self, thread: ThreadId, transfer: &Transfer) {
+        let Some(model) = &mut self.branch else { return };
+        let Transfer { pc, len, kind, taken, target } = *transfer;
+        let records = [Record::insn(pc, len, kind), Record::branch(taken, target)];
+        let Ok(_) = model.records(&Batch::new(thread, 0, &records));
+        if let (Some(right), Some(column)) =
+            (model.observer_mut().0.take(), self.columns.transfers(kind))
+        {
+            self.charge(pc, column, if right { 1 } else { 2 });
+        }
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) {
+        let Ok(_) = self.caches.event(thread, event);
+        if let Some(model) = &mut self.tlbs {
+            let Ok(_) = model.event(thread, event);
+        }
+        if let Some(model) = &mut self.branch {
+            let Ok(_) = model.event(thread, event);
+        }
+        if let Event::Map(map) = event
+            && !map.path.is_empty()
+        {
+            let mut map = StoredMap::new(map);
+            if let Ok(path) = Path::new(&map.path).canonicalize() {
+                map.path = path.to_string_lossy().into_owned();
+            }
+            self.maps.push(map);
+        }
+    }
+}

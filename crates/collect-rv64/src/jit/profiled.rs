@@ -1,0 +1,206 @@
+//! What profiled blocks do besides: touch lines of code, reach data by line
+//! instead of by page, and count arcs. Whatever the tables do not answer calls a
+//! helper from cold code and goes on.
+//!
+//! The clock, in `r13`, is that of the block's first instruction less one; times
+//! of use are four times an instruction's number, so that its fetch and its data
+//! have different ones.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::jit::block::Block;
+use crate::jit::state::{INDIRECT, KEY};
+use crate::jit::x86::{
+    Alu, Cond, Hole, Mem, Operand, R13, R14, R15, RAX, RCX, RDX, Shift, W32, W64,
+};
+use crate::profile::{INDIRECT_ENTRIES, Indirect, LINE_ENTRIES, LINE_SHIFT, Line, site_mix};
+use crate::tlb::WRITE_TAG;
+use std::mem::offset_of;
+
+const READ: i32 = offset_of!(Line, read) as i32;
+const WRITE: i32 = offset_of!(Line, write) as i32;
+const ADDEND: i32 = offset_of!(Line, addend) as i32;
+const STAMP: i32 = offset_of!(Line, stamp) as i32;
+const INDIRECT_SHIFT: u32 = size_of::<Indirect>().trailing_zeros();
+
+/// A helper's arguments that are known when code is translated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Helper {
+    /// Memory at the guest address in `rax`; then its host address is there.
+    Data { pc: u64, site: u32, retired: usize },
+    /// A line of code.
+    Fetch { pc: u64, at: u64, site: u32 },
+}
+
+/// A site as a helper takes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Packed {
+    /// Bytes accessed or fetched.
+    pub(crate) size: u8,
+    pub(crate) store: bool,
+    /// The length of the instruction if the next one follows in the same line of
+    /// the same block, else 0.
+    pub(crate) follows: u8,
+    /// Instructions of the block before this one.
+    pub(crate) index: u16,
+}
+
+impl Packed {
+    pub(crate) const fn pack(self) -> u32 {
+        self.size as u32
+            | (self.store as u32) << 7
+            | (self.follows as u32) << 8
+            | (self.index as u32) << 16
+    }
+
+    pub(crate) const fn unpack(bits: u32) -> Self {
+        Self {
+            size: bits as u8 & 0x7f,
+            store: bits >> 7 & 1 != 0,
+            follows: (bits >> 8) as u8,
+            index: (bits >> 16) as u16,
+        }
+    }
+}
+
+impl Block<'_> {
+    /// The time of the present instruction, and a bit more.
+    fn time(&self, more: usize) -> i32 {
+        (4 * (self.index + 1) + more) as i32
+    }
+
+    /// Touches the lines of the present instruction that the one before did not
+    /// lie in.
+    pub(crate) fn touch_code(&mut self) {
+        let Some(book) = &self.book else { return };
+        let shift = book.code_shift;
+        let last = self.behind().wrapping_sub(1);
+        let second = last >> shift << shift;
+        let crosses = last >> shift != self.pc >> shift;
+        if self.line != Some(self.pc >> shift) {
+            let end = if crosses { second } else { self.behind() };
+            self.touch_line(self.pc, end.wrapping_sub(self.pc) as u8);
+        }
+        if crosses {
+            self.touch_line(second, self.behind().wrapping_sub(second) as u8);
+        }
+        self.line = Some(last >> shift);
+    }
+
+    fn touch_line(&mut self, at: u64, size: u8) {
+        let Some(book) = &mut self.book else { return };
+        let word = book.line(at);
+        let site = Packed { size, store: false, follows: 0, index: self.index as u16 }.pack();
+        let helper = Helper::Fetch { pc: self.pc, at, site };
+        self.code.mov(W64, RCX, Operand::Mem(Mem::at(R14, 8 * word as i32)));
+        self.code.test(RCX);
+        // Zero is an unknown line, a negative word one whose page left the TLB.
+        let number = self.help_if(Cond::LessEqual, helper);
+        self.code.lea_times_four(RDX, R13, self.time(0));
+        self.code.store(8, Mem::at(RCX, 0), RDX);
+        self.back_here(number);
+    }
+
+    /// Turns the guest address in `rax` into the host's, by line.
+    pub(crate) fn reach_line(&mut self, bytes: u8, page_tag: i32) {
+        let Some(book) = &self.book else { return };
+        let (shift, code_shift) = (book.data_shift, book.code_shift);
+        let store = page_tag == WRITE_TAG;
+        let follows = self.more && self.behind() >> code_shift == self.line.unwrap_or(u64::MAX);
+        let site = Packed {
+            size: bytes,
+            store,
+            follows: if follows { self.len } else { 0 },
+            index: self.index as u16,
+        };
+        self.code.mov(W32, RCX, Operand::Reg(RAX));
+        match shift.checked_sub(LINE_SHIFT) {
+            Some(by) if by > 0 => self.code.shift_imm(W32, Shift::Right, RCX, by as u8),
+            Some(_) => {}
+            None => {
+                self.code.shift_imm(W32, Shift::Left, RCX, (LINE_SHIFT - shift) as u8);
+            }
+        }
+        let mask = ((LINE_ENTRIES - 1) << LINE_SHIFT) as i32;
+        self.code.alu_imm(W32, Alu::And, Operand::Reg(RCX), mask);
+        if bytes > 1 {
+            self.code.lea(RDX, Mem::at(RAX, i32::from(bytes) - 1));
+        } else {
+            self.code.mov_rr(RDX, RAX);
+        }
+        self.code.alu_imm(W64, Alu::And, Operand::Reg(RDX), -(1 << shift));
+        let tag = if store { WRITE } else { READ };
+        self.code.alu(W64, Alu::Cmp, RDX, Operand::Mem(Mem::indexed(R15, RCX, tag)));
+        let helper = Helper::Data { pc: self.pc, site: site.pack(), retired: self.index };
+        let number = self.help_if(Cond::NotEqual, helper);
+        self.code.mov(W64, RDX, Operand::Mem(Mem::indexed(R15, RCX, STAMP)));
+        self.code.alu(W64, Alu::Add, RAX, Operand::Mem(Mem::indexed(R15, RCX, ADDEND)));
+        self.code.lea_times_four(RCX, R13, self.time(1));
+        self.code.store(8, Mem::at(RDX, 0), RCX);
+        self.back_here(number);
+    }
+
+    /// Calls a helper and goes back.
+    pub(crate) fn write_help(&mut self, hole: Hole, back: usize, helper: Helper) {
+        self.code.fill_here(hole);
+        match helper {
+            Helper::Fetch { pc, at, site } => {
+                self.code.mov_imm(RAX, at);
+                self.code.mov_imm(RDX, pc);
+                self.code.mov_imm(RCX, site.into());
+                let hole = self.code.call();
+                self.fill_shared(hole, self.thunks.fetch);
+                let hole = self.code.jump();
+                self.code.fill(hole, back);
+            }
+            Helper::Data { pc, site, retired } => {
+                self.code.mov_imm(RDX, pc);
+                self.code.mov_imm(RCX, site.into());
+                let hole = self.code.call();
+                self.fill_shared(hole, self.thunks.data);
+                self.code.test(RAX);
+                let hole = self.code.jump_if(Cond::NotEqual);
+                self.code.fill(hole, back);
+                self.leave_to_interpreter(retired, pc);
+            }
+        }
+    }
+
+    /// Counts a transfer of control.
+    pub(crate) fn count_arc(&mut self, from: u64, to: u64) {
+        let Some(book) = &mut self.book else { return };
+        let word = book.arc(from, to);
+        let place = Operand::Mem(Mem::at(R14, 8 * word as i32));
+        self.code.alu_imm(W64, Alu::Add, place, 1);
+    }
+
+    /// Counts what has retired, counts the computed transfer to the address in
+    /// `rax`, and goes there.
+    pub(crate) fn go_counted(&mut self, retired: usize) {
+        let from = self.behind();
+        self.retire(retired);
+        let Some(book) = &mut self.book else { return };
+        let site = book.indirect(from);
+        let mix = site_mix(site) << INDIRECT_SHIFT;
+        let mask = (INDIRECT_ENTRIES - 1) << INDIRECT_SHIFT;
+        self.code.mov(W32, RCX, Operand::Reg(RAX));
+        self.code.shift_imm(W32, Shift::Left, RCX, INDIRECT_SHIFT as u8 - 1);
+        self.code.alu_imm(W32, Alu::Xor, Operand::Reg(RCX), mix as i32);
+        self.code.alu_imm(W32, Alu::And, Operand::Reg(RCX), mask as i32);
+        self.code.alu(W64, Alu::Add, RCX, Operand::Mem(INDIRECT));
+        self.code.mov_rr(RDX, RAX);
+        self.code.alu(W64, Alu::Xor, RDX, Operand::Mem(KEY));
+        let at = |offset: usize| Mem::at(RCX, offset as i32);
+        self.code.alu(W64, Alu::Cmp, RDX, Operand::Mem(at(offset_of!(Indirect, tag))));
+        let other_target = self.code.jump_if(Cond::NotEqual);
+        let known_site = Operand::Mem(at(offset_of!(Indirect, site)));
+        self.code.alu_imm(W32, Alu::Cmp, known_site, site as i32);
+        let other_site = self.code.jump_if(Cond::NotEqual);
+        let count = Operand::Mem(at(offset_of!(Indirect, count)));
+        self.code.alu_imm(W64, Alu::Add, count, 1);
+        self.code.jump_mem(at(offset_of!(Indirect, code)));
+        self.code.fill_here(other_target);
+        self.code.fill_here(other_site);
+        self.code.mov_imm(RCX, site.into());
+        self.jump_to(self.thunks.uncounted);
+    }
+}

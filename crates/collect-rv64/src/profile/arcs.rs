@@ -1,0 +1,71 @@
+//! Arcs: from the end of the instruction that was left to the one that was
+//! entered, and how often. A small table before a complete one, so that counting
+//! a frequent arc is one look and one addition.
+//!
+//! Traps, interrupts, signals and the turns of threads are arcs as well: control
+//! left one place and entered another. A thread's start comes from [`NOWHERE`],
+//! its end goes there.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::HashMap;
+
+/// Neither an end nor a beginning of any instruction.
+pub(crate) const NOWHERE: u64 = u64::MAX;
+
+const ENTRIES: usize = 4096;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    from: u64,
+    to: u64,
+    count: u64,
+}
+
+const EMPTY: Entry = Entry { from: NOWHERE, to: NOWHERE, count: 0 };
+
+/// Counts of arcs.
+#[derive(Debug)]
+pub(crate) struct Arcs {
+    recent: Box<[Entry; ENTRIES]>,
+    all: HashMap<(u64, u64), u64>,
+}
+
+impl Arcs {
+    pub(crate) fn new() -> Self {
+        Self { recent: Box::new([EMPTY; ENTRIES]), all: HashMap::new() }
+    }
+
+    /// Counts an arc once.
+    #[inline(always)]
+    pub(crate) fn count(&mut self, from: u64, to: u64) {
+        let mixed = (from >> 1 ^ (to >> 1).rotate_left(5)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let entry = &mut self.recent[(mixed >> 52) as usize & (ENTRIES - 1)];
+        if entry.from == from && entry.to == to {
+            entry.count += 1;
+            return;
+        }
+        let old = std::mem::replace(entry, Entry { from, to, count: 1 });
+        self.keep(old);
+    }
+
+    #[cold]
+    fn keep(&mut self, entry: Entry) {
+        self.add(entry.from, entry.to, entry.count);
+    }
+
+    /// Counts an arc many times.
+    pub(crate) fn add(&mut self, from: u64, to: u64, count: u64) {
+        if count > 0 {
+            *self.all.entry((from, to)).or_default() += count;
+        }
+    }
+
+    /// All arcs, and begins anew.
+    pub(crate) fn take(&mut self) -> HashMap<(u64, u64), u64> {
+        for at in 0..ENTRIES {
+            let old = std::mem::replace(&mut self.recent[at], EMPTY);
+            self.keep(old);
+        }
+        std::mem::take(&mut self.all)
+    }
+}

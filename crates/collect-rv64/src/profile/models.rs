@@ -1,0 +1,141 @@
+//! What a profile asks of models: the boundary between the simulator and
+//! whatever caches, TLBs and predictors stand behind it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use ichnos_base::{Event, GuestVa, InsnKind, ThreadId};
+
+/// Times of last use, by slot: written by the simulator, read by a model.
+pub type Stamps = Arc<[AtomicU64]>;
+
+/// Why memory was referenced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReferenceKind {
+    /// An instruction was fetched.
+    Fetch,
+    /// Data was read.
+    Load,
+    /// Data was written.
+    Store,
+}
+
+/// A reference that the tables could not answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reference {
+    /// Who made it.
+    pub thread: ThreadId,
+    /// The instruction.
+    pub pc: GuestVa,
+    /// What it references.
+    pub addr: GuestVa,
+    /// How many bytes of it.
+    pub size: u32,
+    /// How.
+    pub kind: ReferenceKind,
+    /// The time, four a retired instruction: never less than that of an earlier
+    /// reference.
+    pub now: u64,
+}
+
+/// A control transfer that retired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transfer {
+    /// The instruction.
+    pub pc: GuestVa,
+    /// Its length in bytes.
+    pub len: u8,
+    /// What sort it is.
+    pub kind: InsnKind,
+    /// Whether it was taken.
+    pub taken: bool,
+    /// Where it goes if taken.
+    pub target: GuestVa,
+}
+
+/// What may pass without being told, from now on until the line or its page is
+/// said to be [`Gone`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pass {
+    /// Nothing.
+    Nothing,
+    /// Loads of the line, or fetches; their time belongs into this slot.
+    Loads(u32),
+    /// Stores, too.
+    All(u32),
+}
+
+/// What may no longer pass.
+#[derive(Debug, Default)]
+pub struct Gone {
+    /// Lines of code, by an address in them.
+    pub code: Vec<GuestVa>,
+    /// Lines of data.
+    pub data: Vec<GuestVa>,
+    /// Pages, for both.
+    pub pages: Vec<GuestVa>,
+}
+
+/// How much models must be told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detail {
+    /// What the tables let through; fetches of one line in succession once.
+    Lines,
+    /// Every reference.
+    Everything,
+}
+
+/// What the tables must know of the models.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Bytes of a line of code: a power of two of 8 to 4096.
+    pub code_line: u64,
+    /// Bytes of a line of data: a power of two of 8 to 4096.
+    pub data_line: u64,
+    /// Bytes of a page of the TLB: a power of two, not less than a line.
+    pub page: u64,
+    /// How much to tell.
+    pub detail: Detail,
+    /// Whether every control transfer is told.
+    pub transfers: bool,
+}
+
+impl Shape {
+    /// Whether tables can be built for it.
+    pub(super) fn is_possible(&self) -> bool {
+        let line = |bytes: u64| bytes.is_power_of_two() && (8..=4096).contains(&bytes);
+        line(self.code_line)
+            && line(self.data_line)
+            && self.page.is_power_of_two()
+            && self.page >= self.code_line
+            && self.page >= self.data_line
+    }
+}
+
+/// Caches, TLBs and predictors, as the simulator sees them.
+pub trait Models {
+    /// What the tables must know. Asked once, before anything runs.
+    fn shape(&mut self) -> Shape;
+
+    /// Where a thread's times of use belong, for fetches or for data; none if
+    /// nobody wants them. Asked when a thread first runs.
+    fn stamps(&mut self, thread: ThreadId, kind: ReferenceKind) -> Option<Stamps>;
+
+    /// A thread's turn begins: what may no longer pass since its last one.
+    fn resume(&mut self, thread: ThreadId, gone: &mut Gone);
+
+    /// Takes a reference for the TLBs. Says whether further ones to its page may
+    /// pass, and what no longer may.
+    fn translate(&mut self, reference: &Reference, gone: &mut Gone) -> bool;
+
+    /// Takes a reference for the caches. Says what may pass henceforth, and what no
+    /// longer may.
+    fn reference(&mut self, reference: &Reference, gone: &mut Gone) -> Pass;
+
+    /// Takes a control transfer, if the [`Shape`] asks for them.
+    fn transfer(&mut self, thread: ThreadId, transfer: &Transfer);
+
+    /// Takes an event: threads, processes, mappings.
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>);
+}

@@ -1,0 +1,381 @@
+//! Watches harts for a profile: asks the tables, tells the models what they do
+//! not know, and counts arcs. The interpreter and generated code share it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::{AccessFlags, GuestVa, InsnKind, ThreadId};
+
+use super::arcs::{Arcs, NOWHERE};
+use super::book::Book;
+use super::deduce::{Counts, Irregular, Profile};
+use super::models::{Detail, Gone, Models, Pass, Reference, ReferenceKind, Shape};
+use super::tables::{NO_PAGE, PAGES, Tables, new_tables};
+use super::words::Words;
+use crate::ram::PAGE_SIZE;
+
+/// No line of code.
+pub(super) const NO_LINE: u64 = u64::MAX;
+/// Marks the word of a line of code whose page left the TLB; addresses of the host
+/// are positive, so that one compare finds both this and zero.
+const HIDDEN: u64 = 1 << 63;
+
+/// The profile of a run so far.
+#[derive(Debug)]
+pub(crate) struct Profiler<M> {
+    pub(super) models: M,
+    pub(super) shape: Shape,
+    pub(super) page_shift: u32,
+    pub(super) thread: ThreadId,
+    pub(super) now: Box<Tables>,
+    pub(super) others: Vec<Option<Box<Tables>>>,
+    pub(super) clock: u64,
+    pub(super) pc: u64,
+    pub(super) len: u8,
+    pub(super) kind: InsnKind,
+    /// An instruction that was fetched and did not retire: the machine carries it
+    /// out, unless another comes first.
+    pub(super) again: u64,
+    /// The number of the line that was fetched last.
+    pub(super) line: u64,
+    /// Whether generated code uses the tables.
+    pub(super) generated: bool,
+    pub(super) book: Book,
+    pub(super) arcs: Arcs,
+    pub(super) words: Words,
+    pub(super) counts: Counts,
+    pub(super) irregular: Irregular,
+    pub(super) gone: Gone,
+    pub(super) told: [u64; 3],
+    /// Accesses over the first of references to several lines.
+    pub(super) extra: [u64; 3],
+    /// The same for pages.
+    pub(super) extra_pages: [u64; 3],
+}
+
+impl<M: Models> Profiler<M> {
+    pub(crate) fn new(mut models: M) -> Self {
+        let mut shape = models.shape();
+        if !shape.is_possible() {
+            let page = PAGE_SIZE as u64;
+            shape =
+                Shape { code_line: 64, data_line: 64, page, detail: Detail::Everything, ..shape };
+        }
+        let (code, data) = (shape.code_line.trailing_zeros(), shape.data_line.trailing_zeros());
+        let thread = ThreadId(0);
+        Self {
+            now: new_tables(&mut models, &shape, thread),
+            models,
+            shape,
+            page_shift: shape.page.trailing_zeros(),
+            thread,
+            others: Vec::new(),
+            clock: 0,
+            pc: 0,
+            len: 0,
+            kind: InsnKind::OTHER,
+            again: NOWHERE,
+            line: NO_LINE,
+            generated: false,
+            book: Book::new((code, data), shape.page.trailing_zeros()),
+            arcs: Arcs::new(),
+            words: Words::default(),
+            counts: Counts::default(),
+            irregular: Irregular::new(),
+            gone: Gone::default(),
+            told: [0; 3],
+            extra: [0; 3],
+            extra_pages: [0; 3],
+        }
+    }
+
+    /// Whether generated code tells enough.
+    pub(crate) fn allows_generated(&self) -> bool {
+        self.shape.detail == Detail::Lines && !self.shape.transfers
+    }
+
+    pub(crate) fn models(&mut self) -> &mut M {
+        &mut self.models
+    }
+
+    /// Lets a thread run.
+    pub(crate) fn switch(&mut self, thread: ThreadId) {
+        if self.thread == thread {
+            return;
+        }
+        let (old, new) = (self.thread.index(), thread.index());
+        if self.others.len() <= old.max(new) {
+            self.others.resize_with(old.max(new) + 1, || None);
+        }
+        let tables = self.others[new].take();
+        let tables = tables.unwrap_or_else(|| new_tables(&mut self.models, &self.shape, thread));
+        self.others[old] = Some(std::mem::replace(&mut self.now, tables));
+        self.thread = thread;
+        self.line = NO_LINE;
+        self.models.resume(thread, &mut self.gone);
+        self.forget_gone();
+    }
+
+    /// What the models no longer let pass.
+    fn forget_gone(&mut self) {
+        while let Some(line) = self.gone.code.pop() {
+            self.forget_code(line.0);
+        }
+        while let Some(line) = self.gone.data.pop() {
+            self.now.data.forget(line.0);
+        }
+        while let Some(page) = self.gone.pages.pop() {
+            self.hide_page(page.0);
+        }
+    }
+
+    /// A page left the TLB: its lines pass only when it is back.
+    fn hide_page(&mut self, va: u64) {
+        let page = va >> self.page_shift;
+        for known in &mut self.now.pages {
+            let slot = &mut known[page as usize & (PAGES - 1)];
+            *slot = if *slot == page { NO_PAGE } else { *slot };
+        }
+        self.now.data.hide_page(va, self.shape.page);
+        self.now.code.hide_page(va, self.shape.page);
+        for &word in self.book.lines_of_page(va) {
+            if let Some(word) = self.now.arena.get_mut(word as usize).filter(|word| **word != 0) {
+                *word |= HIDDEN;
+            }
+        }
+        if va >> self.page_shift == self.line << self.book.code_shift >> self.page_shift {
+            self.line = NO_LINE;
+        }
+    }
+
+    /// A page is in the TLB.
+    fn show_page(&mut self, va: u64, kind: ReferenceKind) {
+        let page = va >> self.page_shift;
+        let code = kind == ReferenceKind::Fetch;
+        self.now.pages[usize::from(code)][page as usize & (PAGES - 1)] = page;
+        if !code {
+            return self.now.data.show_page(va, self.shape.page);
+        }
+        self.now.code.show_page(va, self.shape.page);
+        for &word in self.book.lines_of_page(va) {
+            if let Some(word) = self.now.arena.get_mut(word as usize) {
+                *word &= !HIDDEN;
+            }
+        }
+    }
+
+    /// Asks for the page of a reference, unless it is known to be in the TLB.
+    /// Whether it passes henceforth.
+    pub(super) fn page(&mut self, kind: ReferenceKind, addr: u64, size: u64) -> bool {
+        let last = addr.wrapping_add(size - 1) >> self.page_shift;
+        let page = addr >> self.page_shift;
+        let side = usize::from(kind == ReferenceKind::Fetch);
+        if page == last && self.now.pages[side][page as usize & (PAGES - 1)] == page {
+            return true;
+        }
+        self.extra_pages[kind as usize] += u64::from(page != last);
+        let reference = self.reference_of(kind, addr, size, 0);
+        let passes = self.models.translate(&reference, &mut self.gone);
+        self.forget_gone();
+        let passes = passes && page == last && self.shape.detail == Detail::Lines;
+        if passes {
+            self.show_page(addr, kind);
+        }
+        passes
+    }
+
+    fn reference_of(&self, kind: ReferenceKind, addr: u64, size: u64, sub: u64) -> Reference {
+        Reference {
+            thread: self.thread,
+            pc: GuestVa(self.pc),
+            addr: GuestVa(addr),
+            size: size as u32,
+            kind,
+            now: 4 * self.clock + sub,
+        }
+    }
+
+    fn forget_code(&mut self, pc: u64) {
+        self.now.code.forget(pc);
+        if let Some(word) = self.book.known_line(pc)
+            && let Some(word) = self.now.arena.get_mut(word as usize)
+        {
+            *word = 0;
+        }
+        if pc >> self.book.code_shift == self.line {
+            self.line = NO_LINE;
+        }
+    }
+
+    /// Tells the caches a reference.
+    pub(super) fn tell(&mut self, kind: ReferenceKind, addr: u64, size: u64, sub: u64) -> Pass {
+        let line = match kind {
+            ReferenceKind::Fetch => self.shape.code_line,
+            _ => self.shape.data_line,
+        };
+        let parts = (addr.wrapping_add(size - 1) / line).wrapping_sub(addr / line);
+        self.told[kind as usize] += 1 + parts;
+        self.extra[kind as usize] += parts;
+        let reference = self.reference_of(kind, addr, size, sub);
+        let pass = self.models.reference(&reference, &mut self.gone);
+        self.forget_gone();
+        pass
+    }
+
+    /// The fetch of the bytes of an instruction that lie in the line of `at`.
+    #[inline(never)]
+    fn fetch_line(&mut self, at: u64, size: u64) {
+        self.line = at >> self.book.code_shift;
+        if self.now.code.load(at, 1, 4 * self.clock) {
+            return;
+        }
+        let page_passes = self.page(ReferenceKind::Fetch, at, size);
+        if self.now.code.load(at, 1, 4 * self.clock) {
+            return;
+        }
+        match self.tell(ReferenceKind::Fetch, at, size, 0) {
+            Pass::Loads(slot) | Pass::All(slot) if page_passes => {
+                self.now.code.enter(at, (true, false), 0, slot);
+            }
+            _ => {}
+        }
+        self.line = at >> self.book.code_shift;
+    }
+
+    #[inline(always)]
+    pub(super) fn fetch(&mut self, pc: u64, len: u64) {
+        let shift = self.book.code_shift;
+        let last = pc.wrapping_add(len - 1);
+        if self.shape.detail == Detail::Everything {
+            self.page(ReferenceKind::Fetch, pc, len);
+            self.tell(ReferenceKind::Fetch, pc, len, 0);
+        } else if pc >> shift != self.line || last >> shift != self.line {
+            self.fetch_lines(pc, last);
+        }
+    }
+
+    #[inline(never)]
+    fn fetch_lines(&mut self, pc: u64, last: u64) {
+        let shift = self.book.code_shift;
+        let second = last >> shift << shift;
+        let crosses = last >> shift != pc >> shift;
+        if pc >> shift != self.line {
+            let size = if crosses { second.wrapping_sub(pc) } else { last - pc + 1 };
+            self.fetch_line(pc, size);
+        }
+        if crosses {
+            self.fetch_line(second, last - second + 1);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn data(&mut self, kind: ReferenceKind, addr: u64, size: u64) {
+        if self.shape.detail == Detail::Everything || !self.data_passes(kind, addr, size) {
+            self.data_told(kind, addr, size);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn data_passes(&self, kind: ReferenceKind, addr: u64, size: u64) -> bool {
+        let now = 4 * self.clock + 1;
+        match kind {
+            ReferenceKind::Store => self.now.data.store(addr, size, now),
+            _ => self.now.data.load(addr, size, now),
+        }
+    }
+
+    #[inline(never)]
+    fn data_told(&mut self, kind: ReferenceKind, addr: u64, size: u64) {
+        let page_passes = self.page(kind, addr, size);
+        if page_passes && self.data_passes(kind, addr, size) {
+            return;
+        }
+        let pass = self.tell(kind, addr, size, 1);
+        // Generated code needs the place of the bytes as well, which only
+        // `data_generated` knows.
+        if self.generated || !page_passes {
+            return;
+        }
+        let passes = match pass {
+            Pass::Nothing => return,
+            Pass::Loads(slot) => ((true, false), slot),
+            Pass::All(slot) => ((true, true), slot),
+        };
+        self.now.data.enter(addr, passes.0, 0, passes.1);
+    }
+
+    pub(super) fn irregular(&mut self, flags: AccessFlags, which: usize) {
+        if flags == AccessFlags::ATOMIC {
+            self.irregular.entry(self.pc).or_default()[which] += 1;
+        }
+    }
+
+    /// Instructions whose bytes must be read while they are there.
+    pub(crate) fn take_fresh(&mut self) -> Vec<u64> {
+        self.words.take_fresh()
+    }
+
+    pub(crate) fn has_fresh(&self) -> bool {
+        self.words.has_fresh()
+    }
+
+    /// Takes note of an instruction. If another stood in its place, what is
+    /// known so far is deduced first.
+    pub(crate) fn note(&mut self, pc: u64, word: u32) {
+        if self.words.conflicts(pc, word) {
+            self.settle();
+            self.words.forget_page(pc);
+        }
+        self.words.note(pc, word);
+    }
+
+    /// Deduces what ran so far, and begins to count anew.
+    fn settle(&mut self) {
+        self.harvest();
+        for next in self.nexts() {
+            self.arcs.add(next, NOWHERE, 1);
+        }
+        let arcs = self.arcs.take();
+        self.counts.add(arcs, &self.words);
+        for next in self.nexts() {
+            self.arcs.add(NOWHERE, next, 1);
+        }
+    }
+
+    fn nexts(&self) -> Vec<u64> {
+        let others = self.others.iter().flatten();
+        let all = others.map(|t| t.next).chain([self.now.next]);
+        all.filter(|&next| next != NOWHERE).collect()
+    }
+
+    /// Collects what generated code counted.
+    pub(super) fn harvest(&mut self) {
+        let others = self.others.iter_mut().flatten();
+        for tables in others.chain([&mut self.now]) {
+            for arc in &self.book.arcs {
+                if let Some(count) = tables.arena.get_mut(arc.word as usize) {
+                    self.arcs.add(arc.from, arc.to, std::mem::take(count));
+                }
+            }
+            for entry in &mut tables.indirect {
+                if let Some(from) = self.book.indirect_end(entry.site as u32) {
+                    self.arcs.add(from, entry.target(), std::mem::take(&mut entry.count));
+                }
+            }
+        }
+    }
+
+    /// The profile, and the models.
+    pub(crate) fn finish(mut self, retired: u64) -> (Profile, M) {
+        self.settle();
+        let sizes = (self.book.code_shift, self.shape.page.trailing_zeros());
+        let (mut profile, mut all) = self.counts.finish(&self.irregular, sizes);
+        for kind in [1, 2] {
+            all[kind] += self.extra[kind];
+            profile.translated[kind] += self.extra_pages[kind];
+        }
+        profile.retired = retired;
+        if self.shape.detail == Detail::Lines {
+            profile.passed = std::array::from_fn(|kind| all[kind].saturating_sub(self.told[kind]));
+        }
+        (profile, self.models)
+    }
+}

@@ -1,0 +1,205 @@
+//! What the interpreter and generated code tell a [`Profiler`].
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::{AccessFlags, GuestVa, InsnKind};
+
+use super::arcs::NOWHERE;
+use super::book::{ARENA, Book};
+use super::models::{Models, Pass, ReferenceKind, Transfer};
+use super::profiler::{NO_LINE, Profiler};
+use super::tables::{INDIRECT_ENTRIES, Indirect, NO_INDIRECT, Site, Start, indirect_slot};
+use crate::cpu::Cpu;
+use crate::memory::World;
+use crate::observe::Observer;
+use crate::ram::PAGE_SIZE;
+use crate::trap::Access;
+
+/// So many instructions may wait for their bytes to be read.
+const FRESH: usize = 32;
+
+impl<M: Models> Observer for Profiler<M> {
+    const GENERATED: bool = true;
+
+    #[inline(always)]
+    fn insn(&mut self, pc: GuestVa, len: u8, kind: InsnKind) {
+        self.clock += 1;
+        (self.pc, self.len, self.kind) = (pc.0, len, kind);
+        if pc.0 != self.now.next {
+            self.arcs.count(self.now.next, pc.0);
+        }
+        self.now.next = pc.0.wrapping_add(len.into());
+        self.words.ran(pc.0);
+        if self.again != pc.0 {
+            self.fetch(pc.0, len.into());
+        }
+        self.again = NOWHERE;
+    }
+
+    #[inline(always)]
+    fn load(&mut self, addr: GuestVa, size: u32, flags: AccessFlags, _: u64) {
+        self.irregular(flags, 0);
+        self.data(ReferenceKind::Load, addr.0, size.into());
+    }
+
+    #[inline(always)]
+    fn store(&mut self, addr: GuestVa, size: u32, flags: AccessFlags, _: u64) {
+        self.irregular(flags, 1);
+        self.data(ReferenceKind::Store, addr.0, size.into());
+    }
+
+    fn zero(&mut self, addr: GuestVa, size: u32) {
+        self.irregular(AccessFlags::ATOMIC, 1);
+        self.data(ReferenceKind::Store, addr.0, size.into());
+    }
+
+    fn flush(&mut self, _: GuestVa, _: u32) {}
+
+    #[inline(always)]
+    fn branch(&mut self, taken: bool, target: GuestVa) {
+        if self.shape.transfers {
+            let (pc, len, kind) = (GuestVa(self.pc), self.len, self.kind);
+            self.models.transfer(self.thread, &Transfer { pc, len, kind, taken, target });
+        }
+    }
+
+    fn abandon(&mut self) {
+        (self.now.next, self.again) = (self.pc, self.pc);
+    }
+
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.words.fresh_count() >= FRESH
+    }
+
+    fn book(&mut self) -> Option<&mut Book> {
+        Some(&mut self.book)
+    }
+
+    fn translated(&mut self) {
+        for (pc, word) in std::mem::take(&mut self.book.translated) {
+            self.note(pc, word);
+        }
+    }
+
+    fn forget_generated(&mut self) {
+        self.harvest();
+        self.book.clear();
+        let others = self.others.iter_mut().flatten();
+        for tables in others.chain([&mut self.now]) {
+            tables.arena.fill(0);
+            tables.indirect.fill(NO_INDIRECT);
+        }
+    }
+
+    fn start(&mut self, cpu: &Cpu, ram: *mut u8) -> Option<Start> {
+        if cpu.pc != self.now.next {
+            self.arcs.count(self.now.next, cpu.pc);
+            self.now.next = cpu.pc;
+        }
+        self.generated = true;
+        self.now.data.follow(&cpu.tlb, ram as u64);
+        if self.now.arena.is_empty() {
+            self.now.arena = vec![0; ARENA];
+            self.now.indirect = vec![NO_INDIRECT; INDIRECT_ENTRIES];
+        }
+        Some(Start {
+            arena: self.now.arena.as_mut_ptr(),
+            lines: self.now.data.bank(),
+            indirect: self.now.indirect.as_mut_ptr(),
+            clock: self.clock,
+        })
+    }
+
+    fn stopped(&mut self, pc: u64, clock: u64, indirect: Option<u32>) {
+        self.clock = clock;
+        self.line = NO_LINE;
+        let end = indirect.and_then(|site| self.book.indirect_end(site));
+        self.now.next = end.unwrap_or(pc);
+    }
+
+    fn enter_indirect(&mut self, site: u32, pc: u64, (key, code): (u64, u64)) {
+        let Some(entry) = self.now.indirect.get_mut(indirect_slot(site, pc)) else { return };
+        let new = Indirect { tag: pc ^ key, site: site.into(), count: 0, code };
+        let old = std::mem::replace(entry, new);
+        if let Some(from) = self.book.indirect_end(old.site as u32) {
+            self.arcs.add(from, old.target(), old.count);
+        }
+    }
+
+    fn data_generated<W: World>(
+        &mut self,
+        cpu: &mut Cpu,
+        world: &mut W,
+        site: &Site,
+        va: u64,
+    ) -> Option<u64> {
+        let in_page = va as usize % PAGE_SIZE;
+        if in_page + site.size as usize > PAGE_SIZE {
+            return None;
+        }
+        let store = site.access == Access::Store;
+        let place = |cpu: &Cpu| if store { cpu.tlb.write::<1>(va) } else { cpu.tlb.read::<1>(va) };
+        let index = match place(cpu) {
+            Some(index) => index,
+            None => {
+                world.reach(cpu, va, site.access).ok()?;
+                place(cpu)?
+            }
+        };
+        let ram = world.ram_mut().start() as u64;
+        self.now.data.follow(&cpu.tlb, ram);
+        (self.pc, self.clock) = (site.pc, site.clock);
+        let kind = if store { ReferenceKind::Store } else { ReferenceKind::Load };
+        let host = ram.wrapping_add(index as u64);
+        let page_passes = self.page(kind, va, site.size);
+        if !(page_passes && self.data_passes(kind, va, site.size)) {
+            let slot = match self.tell(kind, va, site.size, 1) {
+                Pass::Nothing => None,
+                Pass::Loads(slot) => Some((false, slot)),
+                Pass::All(slot) => Some((true, slot)),
+            };
+            if let Some((stores, slot)) = slot.filter(|_| page_passes) {
+                let rights =
+                    (cpu.tlb.read::<1>(va).is_some(), stores && cpu.tlb.write::<1>(va).is_some());
+                self.now.data.enter(va, rights, host.wrapping_sub(va), slot);
+            }
+        }
+        if let Some(next) = site.next {
+            self.fetch_again(next);
+        }
+        Some(host)
+    }
+
+    fn fetch_generated(&mut self, pc: u64, (at, size): (u64, u64), clock: u64) {
+        (self.pc, self.clock) = (pc, clock);
+        let Some(place) = self.book.known_line(at) else { return };
+        let page_passes = self.page(ReferenceKind::Fetch, at, size);
+        let word = self.now.arena.get(place as usize).copied().unwrap_or(0);
+        if word as i64 > 0 {
+            return self.now.code.write_stamp(word as usize, 4 * clock);
+        }
+        let word = match self.tell(ReferenceKind::Fetch, at, size, 0) {
+            Pass::Loads(slot) | Pass::All(slot) if page_passes => {
+                self.now.code.stamp_of(slot) as u64
+            }
+            _ => 0,
+        };
+        if let Some(place) = self.now.arena.get_mut(place as usize) {
+            *place = word;
+        }
+    }
+}
+
+impl<M: Models> Profiler<M> {
+    /// A reference of data may have thrown out the line that runs. Its next
+    /// instruction is sure to come, and is fetched right here.
+    fn fetch_again(&mut self, next: u64) {
+        let known = self.book.known_line(next);
+        let passes =
+            known.and_then(|w| self.now.arena.get(w as usize)).is_some_and(|&w| w as i64 > 0);
+        if !passes {
+            let clock = self.clock + 1;
+            self.fetch_generated(next, (next, 2), clock);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! LRU in sets whose times of use are written by others, too.
+//!
+//! A collector that filters hits writes the time of a hit straight into the
+//! line's stamp, without a call; the order of use is worked out only when a line
+//! has to go. Times are whatever grows with every reference.
+//!
+//! The slot of a line is `set * ways + way`, and so is the place of its stamp.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::array::{Array, Filled, Found};
+use super::config::CacheConfig;
+use super::entry::{Resident, entry, flags, same};
+use super::index::Index;
+
+/// The times of last use, one a slot.
+pub type Stamps = Arc<[AtomicU64]>;
+
+/// LRU by stamps.
+#[derive(Debug)]
+pub(crate) struct StampedLru {
+    index: Index,
+    ways: usize,
+    words: Box<[u64]>,
+    stamps: Stamps,
+    /// The time of the access that comes next.
+    pub(crate) now: u64,
+}
+
+impl StampedLru {
+    /// An empty array.
+    pub(crate) fn new(config: &CacheConfig) -> Self {
+        let lines = config.lines() as usize;
+        Self {
+            index: Index::new(config),
+            ways: config.ways as usize,
+            words: vec![0; lines].into_boxed_slice(),
+            stamps: (0..lines).map(|_| AtomicU64::new(0)).collect(),
+            now: 0,
+        }
+    }
+
+    /// The times of last use.
+    pub(crate) fn stamps(&self) -> Stamps {
+        Arc::clone(&self.stamps)
+    }
+
+    #[inline]
+    fn find(&self, line: u64) -> (usize, Option<usize>) {
+        let start = self.index.set(line) * self.ways;
+        let key = entry(line);
+        let words = &self.words[start..start + self.ways];
+        (start, words.iter().position(|&word| same(word, key)).map(|way| start + way))
+    }
+}
+
+impl Array for StampedLru {
+    #[inline]
+    fn access(&mut self, line: u64, set: u64, clear: u64) -> Found {
+        let (_, Some(slot)) = self.find(line) else { return Found::Miss };
+        let word = self.words[slot];
+        self.words[slot] = (word | set) & !clear;
+        self.stamps[slot].store(self.now, Relaxed);
+        Found::Hit { flags: flags(word), slot }
+    }
+
+    #[inline]
+    fn fill(&mut self, line: u64, flags: u64) -> Filled {
+        let start = self.index.set(line) * self.ways;
+        let words = &self.words[start..start + self.ways];
+        let stamps = &self.stamps[start..start + self.ways];
+        let (mut way, mut oldest) = (0, u64::MAX);
+        for (at, (&word, stamp)) in words.iter().zip(stamps).enumerate() {
+            // An empty way is older than any line: times begin at 1.
+            let age = if word == 0 { 0 } else { stamp.load(Relaxed) };
+            if age < oldest {
+                (way, oldest) = (at, age);
+            }
+        }
+        let slot = start + way;
+        self.stamps[slot].store(self.now, Relaxed);
+        let evicted = std::mem::replace(&mut self.words[slot], entry(line) | flags);
+        Filled { evicted: Resident::from_word(evicted), slot }
+    }
+
+    fn remove(&mut self, line: u64) -> Option<Resident> {
+        let slot = self.find(line).1?;
+        Resident::from_word(std::mem::take(&mut self.words[slot]))
+    }
+
+    fn contains(&self, line: u64) -> bool {
+        self.find(line).1.is_some()
+    }
+
+    fn fill_settles(&self) -> bool {
+        true
+    }
+
+    fn place(&self, line: u64) -> Option<(usize, u64)> {
+        let slot = self.find(line).1?;
+        Some((slot, flags(self.words[slot])))
+    }
+}

@@ -1,0 +1,93 @@
+//! TLBs behind a filter: a collector tells only the references to pages that it
+//! does not know to hit, and asks which pages may pass henceforth. See
+//! `crate::cache::filter` for the idea; here a page passes either while it is
+//! present (FIFO and random replacement), or until another page of its set is
+//! used.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::{GuestVa, ThreadId};
+
+use super::config::TlbConfig;
+use super::model::{TlbModel, TlbObserve};
+use crate::cache::{Filterable, Index};
+use crate::{ByKind, Kind, Replacement};
+
+/// What a filter in front of a first-level TLB must know.
+#[derive(Debug)]
+pub(super) struct Front {
+    pub(super) filterable: Filterable,
+    /// Keys of pages that may no longer pass.
+    pub(super) departed: Vec<u64>,
+    index: Index,
+    /// The page last used of each set, where only that may pass; key + 1.
+    recent: Box<[u64]>,
+}
+
+impl Front {
+    pub(super) fn new(config: &TlbConfig, fill_settles: bool) -> Self {
+        let filterable = match config.replacement {
+            Replacement::Fifo | Replacement::Random { .. } => Filterable::Present,
+            _ if fill_settles => Filterable::Recent,
+            _ => Filterable::Nothing,
+        };
+        Self {
+            filterable,
+            departed: Vec::new(),
+            index: Index::new(&config.as_cache()),
+            recent: vec![0; (config.entries / config.ways) as usize].into_boxed_slice(),
+        }
+    }
+
+    /// A page is looked up.
+    pub(super) fn used(&mut self, page: u64) {
+        if self.filterable == Filterable::Recent {
+            let before = std::mem::replace(&mut self.recent[self.index.set(page)], page + 1);
+            if before != 0 && before != page + 1 {
+                self.departed.push(before - 1);
+            }
+        }
+    }
+}
+
+impl<O: TlbObserve> TlbModel<O> {
+    /// One reference told singly. Whether further ones to its page may pass;
+    /// pages that no longer may are told by their first byte.
+    pub fn reference(
+        &mut self,
+        id: ThreadId,
+        kind: Kind,
+        (addr, size): (GuestVa, u32),
+        mut departed: impl FnMut(GuestVa),
+    ) -> Filterable {
+        let mut thread = self.take(id);
+        let first = if kind == Kind::Fetch { self.code[0] } else { self.data[0] };
+        self.translate(&mut thread, kind, addr, size);
+        let shift = self.config.pages.base.trailing_zeros();
+        let space = thread.space;
+        for front in &mut thread.fronts {
+            for page in front.departed.drain(..) {
+                let number = page & ((1 << 55) - 1);
+                departed(GuestVa((number << shift) ^ space));
+            }
+        }
+        let filterable = thread.fronts.get(first).map_or(Filterable::Nothing, |f| f.filterable);
+        self.recent = Some((id, thread));
+        if self.config.pages.regions.is_empty() { filterable } else { Filterable::Nothing }
+    }
+
+    /// The bytes of a page, where all have one size.
+    #[must_use]
+    pub const fn page_bytes(&self) -> u64 {
+        self.config.pages.base
+    }
+
+    /// Says how many instructions and look-ups of first-level TLBs there were,
+    /// those that the filter kept back included.
+    pub fn count_accesses(&mut self, instructions: u64, accesses: ByKind) {
+        self.report.instructions = instructions;
+        for kind in Kind::ALL {
+            let first = if kind == Kind::Fetch { self.code[0] } else { self.data[0] };
+            self.report.tlbs[first].accesses[kind] = accesses[kind];
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The tables of "Efficient instruction cache simulation and execution
+//! profiling with a threaded-code interpreter" (Magnusson 1997) for our
+//! programs: what they are like, and how fast they run native, under QEMU, and
+//! here without and with profiling.
+//!
+//! Times are processor time, the least of several interleaved runs. Native
+//! programs are the host distribution's, the others Debian's riscv64 packages;
+//! the two small ones are compiled here for both.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod programs;
+mod traits;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::run;
+use programs::{Program, Set};
+use traits::Traits;
+
+/// How often each measurement is repeated.
+const ROUNDS: usize = 3;
+
+/// The paper's first configuration: caches that hold everything, a large TLB.
+const ENDLESS: &str = "\
+[[level]]
+name = \"l1\"
+code = { size = \"4M\", ways = 16, line = 64 }
+data = { size = \"64M\", ways = 16, line = 64 }
+[[tlb]]
+name = \"tlb\"
+unified = { entries = 1024, ways = 1024, replacement = \"fifo\" }
+";
+/// Its second: a SuperSPARC's caches and TLB.
+const SUPERSPARC: &str = "\
+[[level]]
+name = \"l1\"
+code = { size = \"20K\", ways = 5, line = 64 }
+data = { size = \"16K\", ways = 4, line = 32 }
+[[tlb]]
+name = \"tlb\"
+unified = { entries = 64, ways = 64, replacement = \"fifo\" }
+";
+/// Caches of today, three levels.
+const TODAY: &str = "";
+
+/// One way to run a program.
+struct Way {
+    name: &'static str,
+    /// Whether its MIPS mean the guest's instructions.
+    guest: bool,
+    command: Box<dyn Fn(&Program) -> Command>,
+}
+
+/// Measures and prints.
+pub fn print() -> Result<()> {
+    run::cargo(&["build", "--release", "-q", "-p", "ichnos-cli"])?;
+    run::cargo(&["build", "--release", "-q", "-p", "ichnos-collect-rv64", "--example", "user"])?;
+    let folder = run::root().join("target/bench/simics");
+    std::fs::create_dir_all(&folder)?;
+    let set = programs::prepare(&folder)?;
+    let ways = ways(&folder, &set)?;
+    let mut traits = Vec::new();
+    for program in &set.programs {
+        let mut command = profile(&set, "supersparc.toml", "table1.profile", program);
+        run::check(command.stdout(Stdio::null()).stderr(Stdio::null()))
+            .with_context(|| format!("cannot profile {}", program.name))?;
+        let text = std::fs::read_to_string(folder.join("table1.profile"))?;
+        traits.push(Traits::read(&text)?);
+    }
+    let times = measure(&set, &ways)?;
+    first_table(&set, &traits, &times);
+    second_table(&set, &traits, &ways, &times);
+    Ok(())
+}
+
+/// `ichnos sim --profile` with a configuration of the folder.
+fn profile(set: &Set, config: &str, file: &str, program: &Program) -> Command {
+    let mut command = super::size::ichnos();
+    command.current_dir(&set.folder).args(["sim", "--profile", file]);
+    if !config.is_empty() {
+        command.args(["--config", config]);
+    }
+    command.arg("--sysroot").arg(&set.sysroot).arg("--").args(&program.guest);
+    command
+}
+
+/// All ways to run a program, those that cannot be had left out.
+fn ways(folder: &Path, set: &Set) -> Result<Vec<Way>> {
+    std::fs::write(folder.join("endless.toml"), ENDLESS)?;
+    std::fs::write(folder.join("supersparc.toml"), SUPERSPARC)?;
+    let mut ways = vec![Way {
+        name: "native",
+        guest: false,
+        command: Box::new({
+            let folder = folder.to_owned();
+            move |program| words(&folder, &program.native)
+        }),
+    }];
+    let qemu = |plugin: Option<PathBuf>| {
+        let (folder, sysroot) = (folder.to_owned(), set.sysroot.clone());
+        Box::new(move |program: &Program| {
+            let mut command = Command::new("qemu-riscv64");
+            command.current_dir(&folder).arg("-L").arg(&sysroot);
+            if let Some(plugin) = &plugin {
+                command.arg("-plugin").arg(plugin);
+            }
+            command.args(&program.guest);
+            command
+        })
+    };
+    if Path::new("/usr/bin/qemu-riscv64").exists() {
+        ways.push(Way { name: "QEMU", guest: true, command: qemu(None) });
+        match plugin(folder) {
+            Ok(plugin) => {
+                ways.push(Way { name: "QEMU, caches", guest: true, command: qemu(Some(plugin)) });
+            }
+            Err(why) => eprintln!("bench: no QEMU plugin: {why:#}"),
+        }
+    }
+    let user = run::root().join("target/release/examples/user");
+    let untraced = {
+        let (folder, sysroot) = (folder.to_owned(), set.sysroot.clone());
+        Box::new(move |program: &Program| {
+            let mut command = Command::new(&user);
+            command.current_dir(&folder).env("ICHNOS_SYSROOT", &sysroot).args(&program.guest);
+            command
+        })
+    };
+    ways.push(Way { name: "ichnos", guest: true, command: untraced });
+    for (name, config) in
+        [("Sim 1", "endless.toml"), ("Sim 2", "supersparc.toml"), ("today's", TODAY)]
+    {
+        let set = set.clone();
+        let command =
+            Box::new(move |program: &Program| profile(&set, config, "bench.profile", program));
+        ways.push(Way { name, guest: true, command });
+    }
+    let set = set.clone();
+    let command = Box::new(move |program: &Program| {
+        let mut command = super::size::ichnos();
+        command.current_dir(&set.folder);
+        command.args(["sim", "--interpret", "--profile", "bench.profile", "--sysroot"]);
+        command.arg(&set.sysroot).arg("--").args(&program.guest);
+        command
+    });
+    ways.push(Way { name: "interpreted", guest: true, command });
+    Ok(ways)
+}
+
+fn words(folder: &Path, words: &[String]) -> Command {
+    let mut command = Command::new(&words[0]);
+    command.current_dir(folder).args(&words[1..]);
+    command
+}
+
+fn plugin(folder: &Path) -> Result<PathBuf> {
+    let plugin = folder.join("cache.so");
+    let source = run::root().join("xtask/src/bench/simics/cache.c");
+    let mut gcc = Command::new("gcc");
+    run::check(gcc.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&plugin).arg(source))?;
+    Ok(plugin)
+}
+
+/// Seconds by program and way.
+fn measure(set: &Set, ways: &[Way]) -> Result<Vec<Vec<f64>>> {
+    let mut times = vec![vec![f64::MAX; ways.len()]; set.programs.len()];
+    for _ in 0..ROUNDS {
+        for (program, row) in set.programs.iter().zip(&mut times) {
+            for (way, best) in ways.iter().zip(row) {
+                let seconds = processor_seconds(&mut (way.command)(program))
+                    .with_context(|| format!("{}, {}", program.name, way.name))?;
+                *best = best.min(seconds);
+            }
+        }
+    }
+    Ok(times)
+}
+
+/// The processor time of a command, as bash tells it.
+fn processor_seconds(command: &mut Command) -> Result<f64> {
+    let mut bash = Command::new("bash");
+    bash.args(["-c", "TIMEFORMAT='%U %S'; time \"$@\" >/dev/null 2>/dev/null </dev/null", "time"]);
+    bash.arg(command.get_program()).args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        bash.current_dir(folder);
+    }
+    bash.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = bash.output()?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let sum = text.split_whitespace().map(|word| word.parse::<f64>()).sum::<Result<f64, _>>();
+    sum.with_context(|| format!("no time in \"{}\"", text.trim()))
+}
+
+fn row(name: &str, cells: impl Iterator<Item = String>) {
+    print!("{name:<28}");
+    cells.for_each(|cell| print!(" {cell:>11}"));
+    println!();
+}
+
+fn first_table(set: &Set, traits: &[Traits], times: &[Vec<f64>]) {
+    println!("Table 1: characteristics of the programs (caches and TLB of Sim 2)\n");
+    row("", set.programs.iter().map(|p| p.name.to_owned()));
+    let all = || traits.iter();
+    let percent = |part: u64, whole: u64| format!("{:.3}%", 100.0 * part as f64 / whole as f64);
+    row("Instructions (1000:s)", all().map(|t| (t.instructions / 1000).to_string()));
+    row("Data cache miss rate", all().map(|t| percent(t.data_misses, t.references)));
+    row("Instr. cache miss rate", all().map(|t| percent(t.code_misses, t.instructions)));
+    row("Unique instructions", all().map(|t| t.unique.to_string()));
+    row("Size of binary (Kbyte)", set.programs.iter().map(|p| p.kilobytes().to_string()));
+    row("Instr:s per TLB miss", all().map(|t| (t.instructions / t.tlb_misses.max(1)).to_string()));
+    row("Native execution (sec)", times.iter().map(|row| format!("{:.2}", row[0])));
+    row("Branches taken (1000:s)", all().map(|t| (t.branches() / 1000).to_string()));
+    for (n, name) in
+        ["relative on page", "relative off page", "absolute on page", "absolute off page"]
+            .into_iter()
+            .enumerate()
+    {
+        row(&format!("  {name}"), all().map(|t| percent(t.taken[n], t.branches())));
+    }
+    println!();
+}
+
+fn second_table(set: &Set, traits: &[Traits], ways: &[Way], times: &[Vec<f64>]) {
+    println!("Table 2: seconds, million instructions a second, and times native\n");
+    row("", set.programs.iter().map(|p| p.name.to_owned()).chain(["geom. mean".to_owned()]));
+    for (at, way) in ways.iter().enumerate() {
+        row(&format!("{} (sec)", way.name), times.iter().map(|row| format!("{:.2}", row[at])));
+        if way.guest {
+            let mips = traits.iter().zip(times);
+            row("  MIPS", mips.map(|(t, row)| format!("{:.0}", t.millions() / row[at])));
+            compare("  x native", times, at, 0);
+        }
+    }
+    let place = |name: &str| ways.iter().position(|way| way.name == name);
+    if let (Some(qemu), Some(ours)) = (place("QEMU"), place("ichnos")) {
+        compare("ichnos / QEMU", times, ours, qemu);
+    }
+    if let (Some(caches), Some(ours)) = (place("QEMU, caches"), place("today's")) {
+        compare("QEMU, caches / today's", times, caches, ours);
+    }
+}
+
+/// The ratios of two ways, and their geometric mean.
+fn compare(name: &str, times: &[Vec<f64>], one: usize, other: usize) {
+    let ratios: Vec<f64> = times.iter().map(|row| row[one] / row[other]).collect();
+    let logs: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
+    let mean = (logs / ratios.len() as f64).exp();
+    row(name, ratios.into_iter().chain([mean]).map(|ratio| format!("x{ratio:.2}")));
+}
