@@ -1,4 +1,4 @@
-//! What developers run: `cargo xtask setup|test|tidy|bench|ci`.
+//! What developers run: `cargo xtask setup|test|tidy|bench|isa-tests|ci`.
 //!
 //! Owns the order of the steps and nothing else; each step is a file. `.ci/run`
 //! and the README call these same commands, so there is one way to do a thing.
@@ -11,6 +11,7 @@
 )]
 
 mod bench;
+mod isa_tests;
 mod packages;
 mod run;
 mod test;
@@ -31,6 +32,7 @@ Commands:
                  (example: cargo xtask test -p ichnos-trace)
   tidy           crate arrows, file headers, the unsafe list, file sizes, words
   bench [NAME]   measurements, printed as tables; no NAME lists them
+  isa-tests DIR  the public RISC-V instruction tests, from a checkout, on the simulator
   ci             test, then format, clippy, documentation and tidy
 ";
 
@@ -54,6 +56,7 @@ fn dispatch() -> Result<()> {
         Some("test") => packages::setup().and_then(|()| test::all(&rest)),
         Some("tidy") => tidy::all(),
         Some("bench") => bench::dispatch(&rest),
+        Some("isa-tests") => isa_tests::all(&rest),
         Some("ci") => ci(),
         None | Some("help" | "--help" | "-h") => {
             print!("{HELP}");

@@ -22,12 +22,14 @@
 //!
 //! [pages]
 //! base = "4K"
+//! regions = [{ start = "0x7f0000000000", len = "1G", page = "2M" }]
 //!
 //! [walk]
 //! cache_entries = 32
 //!
 //! [branch]
-//! predictor = "tage"
+//! predictor = "tage"         # and its sizes, by the names of the model's fields:
+//! tables = 12
 //! returns = 32
 //! ```
 //!
@@ -37,10 +39,11 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
+use ichnos_base::GuestVa;
 use ichnos_model::{
     BranchConfig, CacheConfig, Caches, DirectionConfig, HierarchyConfig, IndirectConfig,
-    LevelConfig, Replacement, Sharing, TlbConfig, TlbHierarchyConfig, TlbLevelConfig, Tlbs,
-    parse_size,
+    LevelConfig, PageRegion, Replacement, Sharing, TlbConfig, TlbHierarchyConfig, TlbLevelConfig,
+    Tlbs, parse_size,
 };
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -240,13 +243,49 @@ impl<'a> File<'a> {
         for (key, value) in self.table("pages", item)? {
             match key.get_ref().as_ref() {
                 "base" => tlbs.pages.base = self.size("pages.base", value)?,
+                "regions" => {
+                    for region in self.list("pages.regions", value)? {
+                        tlbs.pages.regions.push(self.region(region)?);
+                    }
+                }
                 other => {
                     let field = format!("pages.{other}");
-                    return Err(self.unknown(key.span().start, &field, "base"));
+                    return Err(self.unknown(key.span().start, &field, "base or regions"));
                 }
             }
         }
         Ok(())
+    }
+
+    fn region(&self, item: &Item<'a>) -> Result<PageRegion> {
+        let (mut start, mut len, mut page) = (None, None, None);
+        for (key, value) in self.table("pages.regions", item)? {
+            let field = format!("pages.regions.{}", key.get_ref());
+            match key.get_ref().as_ref() {
+                "start" => start = Some(self.address(&field, value)?),
+                "len" => len = Some(self.size(&field, value)?),
+                "page" => page = Some(self.size(&field, value)?),
+                _ => return Err(self.unknown(key.span().start, &field, "start, len or page")),
+            }
+        }
+        match (start, len, page) {
+            (Some(start), Some(len), Some(page)) => Ok(PageRegion { start, len, page }),
+            _ => {
+                let line = self.at(item.span().start);
+                bail!("{line}: pages.regions: start, len and page are all needed")
+            }
+        }
+    }
+
+    fn address(&self, field: &str, item: &Item<'a>) -> Result<GuestVa> {
+        let word = self.word(field, item)?;
+        let digits = word.strip_prefix("0x").unwrap_or(&word);
+        u64::from_str_radix(digits, 16).map(GuestVa).map_err(|_| {
+            let line = self.at(item.span().start);
+            anyhow!(
+                "{line}: {field}: expected an address such as \"0x7f0000000000\", got \"{word}\""
+            )
+        })
     }
 
     fn walk(&self, tlbs: &mut TlbHierarchyConfig, item: &Item<'a>) -> Result<()> {
@@ -269,6 +308,7 @@ impl<'a> File<'a> {
 
     fn branch(&self, item: &Item<'a>) -> Result<BranchConfig> {
         let mut config = BranchConfig::default();
+        let mut sizes = Vec::new();
         for (key, value) in self.table("branch", item)? {
             let field = format!("branch.{}", key.get_ref());
             let line = self.at(value.span().start);
@@ -290,11 +330,17 @@ impl<'a> File<'a> {
                         }
                     }
                 }
-                _ => {
-                    let known = "predictor, btb_sets, btb_ways, returns or indirect";
-                    return Err(self.unknown(key.span().start, &field, known));
-                }
+                size => sizes.push((size.to_owned(), key.span().start, self.small(&field, value))),
             }
+        }
+        // Which sizes there are depends on the predictor, wherever that stands.
+        for (name, offset, size) in sizes {
+            let Some(slot) = config.direction.size_mut(&name) else {
+                let known = "predictor, btb_sets, btb_ways, returns, indirect, or a size that the \
+                             predictor has";
+                return Err(self.unknown(offset, &format!("branch.{name}"), known));
+            };
+            *slot = size?;
         }
         Ok(config)
     }
@@ -374,85 +420,4 @@ pub fn predictor(name: &str) -> Result<DirectionConfig> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<Models> {
-        File { place: "m.toml".into(), text }.machine()
-    }
-
-    const GOOD: &str = r#"
-cores = 2
-straddle = "one"
-
-[[level]]
-name = "l1"
-code = "32K,8,64"
-data = { size = "48K", ways = 12, line = 64, replacement = "nru" }
-
-[[level]]
-cache = { size = "1M", ways = 16, line = 64 }
-
-[[level]]
-sharing = "shared"
-cache = "8M,16,64,srrip"
-
-[[level]]
-sharing = "shared"
-cache = "64M,16,64"
-
-[[tlb]]
-code = { entries = 128, ways = 8 }
-data = { entries = 64, ways = 4, replacement = "plru" }
-
-[[tlb]]
-unified = { entries = 1536, ways = 12 }
-
-[pages]
-base = "16K"
-
-[walk]
-cache_entries = 32
-
-[branch]
-predictor = "gshare"
-indirect = "last-target"
-returns = 8
-"#;
-
-    #[test]
-    fn a_whole_machine_is_read() {
-        let mut machine = parse(GOOD).unwrap();
-        assert_eq!(machine.caches.levels.len(), 4);
-        assert_eq!(machine.caches.cores, 2);
-        assert_eq!(machine.caches.cache_mut("l1d").unwrap().ways, 12);
-        assert_eq!(machine.caches.cache_mut("l3").unwrap().replacement, Replacement::Srrip);
-        let tlbs = machine.tlbs.unwrap();
-        assert_eq!((tlbs.levels.len(), tlbs.pages.base), (2, 16 << 10));
-        assert_eq!(tlbs.walk.cache_entries, 32);
-        let branch = machine.branch.unwrap();
-        assert_eq!(Some(branch.direction), DirectionConfig::from_name("gshare"));
-        assert_eq!((branch.returns, branch.indirect), (8, IndirectConfig::LastTarget));
-    }
-
-    #[test]
-    fn errors_name_file_line_and_field() {
-        for (from, to, want) in [
-            ("ways = 12, line", "ways = 13, line", "m.toml:8: l1d.size must be a multiple"),
-            ("\"nru\"", "\"best\"", "m.toml:8: l1d.replacement: expected lru"),
-            ("cores = 2", "kores = 2", "m.toml:2: kores: there is no such field"),
-            ("straddle = \"one\"", "straddle = 1.5", "m.toml:3: straddle: expected a string"),
-            ("returns = 8", "returns = -8", "m.toml:37: branch.returns: expected a size"),
-            ("\"gshare\"", "\"oracle\"", "m.toml:35: branch.predictor: there is no predictor"),
-            ("size = \"1M\", ", "", "m.toml:11: l2.size is missing"),
-            ("name = \"l1\"", "name = \"l1", "m.toml:6: "),
-            ("cache = \"8M,16,64,srrip\"", "", "m.toml:13: l3: give either `cache`"),
-            ("{ entries = 128, ways = 8 }", "{ entries = 128 }", "m.toml:22: tlb1i: both"),
-        ] {
-            assert!(GOOD.contains(from), "{from}");
-            let message = format!("{:#}", parse(&GOOD.replace(from, to)).expect_err(to));
-            assert!(message.starts_with(want), "{message}\nnot {want}");
-        }
-        assert!(parse("").is_err());
-    }
-}
+mod tests;

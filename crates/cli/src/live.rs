@@ -46,12 +46,11 @@ pub struct LiveArgs {
 
 /// Which collector runs an x86-64 program. A riscv64 one always runs in the
 /// simulator.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Collector {
     /// Single stepping: slow, and right to the last reference.
-    #[default]
     Step,
-    /// A code cache inside the program: fast, and young.
+    /// A code cache inside the program: fast.
     Exec,
 }
 
@@ -73,6 +72,11 @@ pub struct Live {
 }
 
 impl LiveArgs {
+    /// Whether only single stepping can do what is asked for.
+    pub const fn needs_stepping(&self) -> bool {
+        self.limit.is_some() || self.no_vdso
+    }
+
     /// Runs `command` and tells everything to `sink`.
     pub fn run<S>(
         &self,
@@ -139,7 +143,7 @@ impl LiveArgs {
     where
         S: Sink<Error = anyhow::Error>,
     {
-        if self.limit.is_some() || self.no_vdso || values == Values::Collect {
+        if self.needs_stepping() || values == Values::Collect {
             bail!("--limit, --no-vdso and --values need single stepping: `ichnos step`");
         }
         let mut launch = exec::Launch::new(program);

@@ -37,9 +37,9 @@ pub struct SubjectArgs {
     write: WriteArgs,
     #[command(flatten)]
     live: LiveArgs,
-    /// What runs the program.
-    #[arg(long, value_enum, default_value_t)]
-    collector: Collector,
+    /// What runs the program: a code cache, unless what is asked for needs single stepping.
+    #[arg(long, value_enum)]
+    collector: Option<Collector>,
     /// The program and its arguments, after `--`.
     #[arg(last = true, value_name = "PROG")]
     command: Vec<OsString>,
@@ -59,6 +59,11 @@ impl SubjectArgs {
         }
         let open = |file: &PathBuf| Input::open(file, self.from, &ReadOptions::default());
         Ok(Subject { args: self, input: self.file.as_ref().map(open).transpose()? })
+    }
+
+    fn collector(&self) -> Collector {
+        let needed = if self.live.needs_stepping() { Collector::Step } else { Collector::Exec };
+        self.collector.unwrap_or(needed)
     }
 
     /// Who has standard output.
@@ -91,14 +96,16 @@ impl Subject<'_> {
         let live = match &args.output {
             None => {
                 let mut sink = Progress::new(sink, None, doing);
-                let live = args.live.run(args.collector, &args.command, Values::Omit, &mut sink)?;
+                let live =
+                    args.live.run(args.collector(), &args.command, Values::Omit, &mut sink)?;
                 sink.into_inner();
                 live
             }
             Some(path) => {
                 let file = TraceFile::new(path.clone(), args.write.options());
                 let mut sink = Progress::new(Both(Tee::new(file, sink)), None, doing);
-                let live = args.live.run(args.collector, &args.command, Values::Omit, &mut sink)?;
+                let live =
+                    args.live.run(args.collector(), &args.command, Values::Omit, &mut sink)?;
                 sink.into_inner();
                 live
             }

@@ -30,6 +30,8 @@ pub const TIME: u32 = FIRST_EVENT | 9;
 pub const GS_BASE: u32 = FIRST_EVENT | 10;
 /// A child was waited for: the operating system's number and, shifted by 32, its wait status.
 pub const REAPED: u32 = FIRST_EVENT | 11;
+/// The thread has waited for the end of the one with this number.
+pub const JOIN: u32 = FIRST_EVENT | 13;
 /// From here on nothing is recorded: what follows is not known.
 pub const UNTRACED: u32 = FIRST_EVENT | 12;
 /// Bytes of a plain event.
@@ -52,6 +54,8 @@ pub const EXEC: u32 = FIRST_WIDE | 5;
 pub const MAP: u32 = FIRST_WIDE | 6;
 /// A mapping is gone: first address and end.
 pub const UNMAP: u32 = FIRST_WIDE | 7;
+/// An operation on a lock, condition variable or barrier, as in [`sync`], and its address.
+pub const SYNC: u32 = FIRST_WIDE | 8;
 /// Bytes before the contents of a wide event.
 pub const WIDE_HEAD: usize = 8;
 
@@ -65,6 +69,66 @@ pub mod map_bits {
     pub const EXEC: u64 = 4;
     /// There is a file behind it.
     pub const FILE: u64 = 8;
+}
+
+/// Synchronisation in numbers.
+pub mod sync {
+    use ichnos_base::{BarrierPhase, CondOp, Event, GuestVa, LockKind, LockOp};
+
+    const LOCK_OPS: [LockOp; 5] =
+        [LockOp::Create, LockOp::Request, LockOp::Acquire, LockOp::Release, LockOp::Destroy];
+    const LOCK_KINDS: [LockKind; 6] = [
+        LockKind::Mutex,
+        LockKind::Spin,
+        LockKind::Read,
+        LockKind::Write,
+        LockKind::Semaphore,
+        LockKind::Futex,
+    ];
+    const COND_OPS: [CondOp; 6] = [
+        CondOp::Create,
+        CondOp::Wait,
+        CondOp::Wake,
+        CondOp::Signal,
+        CondOp::Broadcast,
+        CondOp::Destroy,
+    ];
+    const PHASES: [BarrierPhase; 4] =
+        [BarrierPhase::Create, BarrierPhase::Enter, BarrierPhase::Leave, BarrierPhase::Destroy];
+    const COND: u64 = 0x100;
+    const BARRIER: u64 = 0x200;
+
+    fn place<T: PartialEq>(all: &[T], one: &T) -> u64 {
+        all.iter().position(|x| x == one).map_or(0xff, |i| i as u64)
+    }
+
+    /// An operation on a lock.
+    pub fn lock(op: LockOp, kind: LockKind) -> u64 {
+        place(&LOCK_OPS, &op) << 4 | place(&LOCK_KINDS, &kind)
+    }
+
+    /// An operation on a condition variable.
+    pub fn cond(op: CondOp) -> u64 {
+        COND | place(&COND_OPS, &op)
+    }
+
+    /// A way through a barrier.
+    pub fn barrier(phase: BarrierPhase) -> u64 {
+        BARRIER | place(&PHASES, &phase)
+    }
+
+    /// The event of a number.
+    pub fn event(number: u64, addr: GuestVa) -> Option<Event<'static>> {
+        let low = (number & 0xff) as usize;
+        Some(match number & !0xff {
+            0 => {
+                Event::Lock { op: *LOCK_OPS.get(low >> 4)?, kind: *LOCK_KINDS.get(low & 15)?, addr }
+            }
+            COND => Event::Cond { op: *COND_OPS.get(low)?, addr },
+            BARRIER => Event::Barrier { phase: *PHASES.get(low)?, addr },
+            _ => return None,
+        })
+    }
 }
 
 /// No thread, where one is named.

@@ -4,7 +4,8 @@
 //! Everything the guest can see is a function of its inputs: addresses are
 //! fixed, threads take turns by instruction count, the clock is the count of
 //! instructions executed, and random numbers come from a fixed seed. Files are
-//! the host's.
+//! the host's, and so are sockets: pipes and sockets between guests repeat, but
+//! when bytes arrive over the network is the host's affair.
 //!
 //! # Example
 //!

@@ -53,6 +53,9 @@ impl<S: Sink> Engine<'_, S> {
             Stop::Group(_) => self.go_on(id, Resume::Listen, 0),
             Stop::Trap => match self.tracees[id.index()].call {
                 Call::Outside | Call::Interrupted => self.come_to_rest(id),
+                // A thread that was just made stops on its way out of the kernel, behind the end
+                // of the call that made it.
+                Call::Made => self.handle_syscall(id),
                 Call::Inside { .. } | Call::Born => self.go_on(id, Resume::Syscall, 0),
             },
         }
@@ -104,17 +107,15 @@ impl<S: Sink> Engine<'_, S> {
         self.processes[process.index()].disposition = self.processes[own.index()].disposition;
         let child = self.add_thread(tid, process);
         self.tracees[child.index()].creator = Some(id);
+        self.tracees[child.index()].call = Call::Made;
         self.out.event(id, &Event::ThreadCreate { child })?;
-        // It stops before it does anything. Let it come to the end of the call
-        // that made it, which is where it starts.
+        // It stops before it does anything.
         match self.ask(child, Patience::Sleep)? {
             Some(Stop::Trap) if self.tracees[id.index()].state == State::Free => {
                 self.handle_free(child, Stop::Trap)?;
             }
-            Some(stop) => {
-                self.handle_stop(child, stop)?;
-            }
-            None => {}
+            Some(stop) if self.handle_stop(child, stop)? == Turn::Go => self.queue(child),
+            _ => {}
         }
         Ok(())
     }
@@ -177,7 +178,7 @@ impl<S: Sink> Engine<'_, S> {
                 let pc = self.tracees[id.index()].regs.rip.wrapping_sub(2);
                 self.call_entered(id, pc)
             }
-            Call::Born => self.call_returned(id, None),
+            Call::Born | Call::Made => self.call_returned(id, None),
             Call::Inside { number } => self.call_returned(id, Some(number)),
         }
     }

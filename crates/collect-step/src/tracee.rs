@@ -70,9 +70,10 @@ pub(crate) enum Call {
     Outside,
     /// Inside this call.
     Inside { number: u64 },
-    /// Inside the call that made it, or the exec that renewed it: its return
-    /// has no event.
+    /// Inside the exec that renewed it: its return has no event.
     Born,
+    /// Just made, and not seen stopped yet.
+    Made,
     /// Came back from a call that the kernel will repeat or give up.
     Interrupted,
 }

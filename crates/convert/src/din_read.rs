@@ -86,18 +86,28 @@ fn reference(line: &[u8], options: &ReadOptions) -> Result<Option<Record>, &'sta
             None => return Err("a size in hexadecimal after the address"),
         },
     };
+    let access = size.unwrap_or_else(|| within_word(addr, options.access_size));
+    let word = within_word(addr, u32::from(options.insn_len));
     let addr = GuestVa(addr);
     Ok(Some(match label {
-        b'0' | b'r' => Record::load(addr, size.unwrap_or(options.access_size)),
-        b'1' | b'w' => Record::store(addr, size.unwrap_or(options.access_size)),
+        b'0' | b'r' => Record::load(addr, access),
+        b'1' | b'w' => Record::store(addr, access),
         b'2' | b'i' => {
-            let len = size.map_or(Ok(options.insn_len), u8::try_from);
+            let len = u8::try_from(size.unwrap_or(word));
             let len = len.map_err(|_| "an instruction of at most 255 bytes")?;
             Record::insn(addr, len, InsnKind::OTHER)
         }
         b'3' | b'4' | b'm' | b'c' | b'v' => return Ok(None),
         _ => return Err("a label from 0 to 4, or one of r, w, i, m, c and v"),
     }))
+}
+
+/// How many bytes from `addr` on belong to its word of `size` bytes. Dinero rounds
+/// addresses without sizes down to words of four bytes; this touches the same
+/// word and keeps the address.
+#[inline]
+fn within_word(addr: u64, size: u32) -> u32 {
+    if size.is_power_of_two() { size - (addr & u64::from(size - 1)) as u32 } else { size }
 }
 
 #[cold]

@@ -106,8 +106,9 @@ fn sapphire_rapids() -> Machine {
     Machine {
         name: "sapphire-rapids",
         description: "Intel Xeon Platinum 8480 (Sapphire Rapids), 56 cores",
-        source: "Intel Optimization Reference Manual, Golden Cove microarchitecture; 105 MiB in \
-                 15 ways of the last level as CPUID leaf 4 of the part reports",
+        source: "Intel Optimization Reference Manual, Golden Cove microarchitecture (TLBs as in \
+                 Hennessy and Patterson's description of the same core in the i9-12900); cache \
+                 sizes as CPUID leaf 4 of the part reports, 105 MiB of the last level in 15 ways",
         caches: caches(vec![
             split(CacheConfig::new(32 * KIB, 8, 64), CacheConfig::new(48 * KIB, 12, 64)),
             unified("l2", Sharing::Private, CacheConfig::new(2 * MIB, 16, 64)),

@@ -10,7 +10,7 @@ use crate::error::{Error, Flaw};
 pub(crate) const MAGIC: [u8; 8] = *b"iChnos\x1a\n";
 
 /// The format version that this crate writes, and the newest that it reads.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Magic, version, instruction set and length of the body.
 pub(crate) const PREFIX_LEN: usize = 16;
@@ -105,7 +105,7 @@ impl Provenance {
         let version = u16::from_le_bytes(from.array().map_err(short)?);
         let _isa: [u8; 2] = from.array().map_err(short)?;
         let body = u32::from_le_bytes(from.array().map_err(short)?);
-        if version == 0 || version > VERSION {
+        if version != VERSION {
             return Err(Error::Version { found: version, known: VERSION });
         }
         if body > MAX_BODY {

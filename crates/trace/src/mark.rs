@@ -19,12 +19,13 @@ pub(crate) const NO_OUTCOME: u8 = 3;
 pub(crate) const NEXT: u8 = 4;
 pub(crate) const LOOSE: u8 = 5;
 pub(crate) const SNAPSHOT: u8 = 6;
+pub(crate) const WIRE: u8 = 7;
 
 /// The chunk's flag that says that it holds values.
 pub(crate) const HAS_VALUES: u8 = 1;
 
 /// How large prediction tables may be: two to this many places.
-pub(crate) const TABLE_BITS: RangeInclusive<u32> = 6..=20;
+pub(crate) const TABLE_BITS: RangeInclusive<u32> = 6..=18;
 
 /// How a chunk is packed: told at the start of its marks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

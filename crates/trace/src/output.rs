@@ -11,6 +11,7 @@ use crate::columns::ColumnPacker;
 use crate::error::Error;
 use crate::header::Provenance;
 use crate::index::{ChunkPlace, put_index, put_trailer};
+use crate::pack::{MISSES, SEQUENCE};
 use crate::roadmap_codec::RoadmapColumns;
 
 /// A trace file being written, front to back.
@@ -85,7 +86,8 @@ impl<W: Write> Output<W> {
         header: ChunkHeader,
         columns: &[Vec<u8>],
     ) -> Result<(), Error> {
-        let packed = self.packer.pack(columns);
+        let finer = if header.kind == ChunkKind::STREAM { SEQUENCE..MISSES } else { 0..0 };
+        let packed = self.packer.pack(columns, finer);
         let (payload, raw) =
             packed.map_err(|source| Error::Write { written: self.offset, source })?;
         let header = ChunkHeader {

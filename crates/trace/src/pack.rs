@@ -5,13 +5,14 @@
 //! all its words were; only what was not costs more.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{BlockId, Event, Record, Totals};
+use ichnos_base::{BlockId, Event, GuestVa, Record, Totals};
 
 use crate::block::Exits;
 use crate::bytes::put_varint;
 use crate::error::Error;
 use crate::event_codec::put_event;
 use crate::flex::put_accesses;
+use crate::learn::Learner;
 use crate::mark::{self, Leave, Mode};
 use crate::predict::{MISS_COLUMNS, Predictors};
 use crate::roadmap::{Entry, Roadmap};
@@ -45,6 +46,7 @@ pub(crate) struct Packer {
     execs: u64,
     marks: u64,
     predictors: Predictors,
+    learner: Learner,
     sequence: Sequence,
     values: Values,
     loose_last: u64,
@@ -63,6 +65,7 @@ impl Packer {
             execs: 0,
             marks: 0,
             predictors: Predictors::new(),
+            learner: Learner::new(),
             sequence: Sequence::new(),
             values: Values::new(),
             loose_last: 0,
@@ -78,6 +81,7 @@ impl Packer {
         self.totals = Totals::default();
         (self.first_ns, self.last_ns) = (0, 0);
         (self.blocks, self.execs, self.marks) = (0, 0, 0);
+        self.learner.begin(&self.predictors.wires);
         self.predictors.reset(roadmap.slots(), mode.bits);
         self.sequence.reset(roadmap.len(), mode.bits);
         if mode.flags & mark::HAS_VALUES != 0 {
@@ -108,6 +112,9 @@ impl Packer {
     #[inline]
     pub(crate) fn execute(&mut self, roadmap: &Roadmap, id: BlockId, words: &[u64], leave: Leave) {
         let Some(entry) = roadmap.get(id) else { return };
+        if !self.learner.changes.is_empty() {
+            self.put_wires(roadmap, entry.block.entry);
+        }
         if self.pending.is_some() {
             self.resolve(roadmap, Leave::Next(entry.block.entry));
         }
@@ -122,13 +129,16 @@ impl Packer {
         };
         self.sequence.update(id);
         self.predictors.grow(roadmap.slots());
+        self.learner.grow(roadmap);
         let tokens = &mut self.columns[TOKENS];
         let before = tokens.len();
         let mut missed = 0;
         let (head, misses) = self.columns.split_at_mut(MISSES);
         let [.., tokens] = head else { return };
         for (word, place) in words.iter().zip(&entry.shape.words) {
-            let token = self.predictors.encode(place.slot.0, *word, misses);
+            let slot = place.slot.0;
+            let (token, coded, told) = self.predictors.encode(slot, *word, misses);
+            self.learner.saw(&self.predictors.wires, (slot, *word), coded, told);
             missed |= token;
             tokens.push(token);
         }
@@ -141,6 +151,23 @@ impl Packer {
         self.execs += 1;
         self.blocks = self.blocks.max(id.0 + 1);
         self.count(entry, id, leave);
+    }
+
+    /// Writes down wires that changed, before an execution that begins at `next`.
+    #[cold]
+    fn put_wires(&mut self, roadmap: &Roadmap, next: GuestVa) {
+        if let Some((_, actual @ Leave::Silent)) = &mut self.pending {
+            *actual = Leave::Next(next);
+        }
+        self.resolve(roadmap, Leave::Silent);
+        self.predictors.grow(roadmap.slots());
+        let changes = std::mem::take(&mut self.learner.changes);
+        for (slot, wire) in &changes {
+            // The slot exists: the learner saw its words.
+            if self.predictors.set_wire(*slot, *wire).is_ok() {
+                wire.write(self.put_mark(mark::WIRE), *slot);
+            }
+        }
     }
 
     fn count(&mut self, entry: &Entry, id: BlockId, leave: Leave) {

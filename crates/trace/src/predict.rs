@@ -4,16 +4,17 @@
 //! Packer and unpacker run the same code on the same words, so their states are
 //! equal at every word; all state is empty at the start of a chunk.
 //!
-//! Six predictors, in the order in which tokens name them (1 to 6): the last word plus the
+//! Eight predictors, in the order in which tokens name them (1 to 8): the last word plus the
 //! last difference; the last word plus the difference that followed the last two
 //! differences (finite context); the word before in the stream, whatever its
 //! slot, plus the distance last seen there; the word that followed, in this slot, the
 //! last word anywhere that had moved; the last word; the word two before in the
-//! stream plus the distance last seen there.
+//! stream plus the distance last seen there; the fourth plus the step that it was last off by; what
+//! the slot's wire says (see `wire`).
 //!
 //! Where all are wrong the word is written as its difference from a reference: the slot's
-//! last word (token 7), the word before in the stream (8), or the slot's anchor (9), its first
-//! word in the chunk.
+//! last word (token 9), the word before in the stream (10), the slot's anchor (11), its first
+//! written word in the chunk, or what its wire says (12).
 //!
 //! Token 0 means "as expected": each slot expects the predictor that was right last, or,
 //! once two words running were written out, to be written out again. So both a
@@ -22,11 +23,15 @@
 
 use crate::bytes::{Cursor, Parse, unzigzag, zigzag};
 use crate::error::Flaw;
+use crate::learn::Coded;
+use crate::wire::{Drift, Told, Wire, Wires, is_near};
 
-const PREDICTORS: u8 = 6;
-const FROM_LAST: u8 = 7;
-const FROM_BEFORE: u8 = 8;
-const FROM_ANCHOR: u8 = 9;
+const PREDICTORS: u8 = 8;
+const BY_WIRE: u8 = 7;
+const FROM_LAST: u8 = 9;
+const FROM_BEFORE: u8 = 10;
+const FROM_ANCHOR: u8 = 11;
+const FROM_WIRE: u8 = 12;
 
 /// After so many words written out a slot expects the next to be, too.
 const PATIENCE: u8 = 4;
@@ -42,6 +47,8 @@ struct State {
     offset: u64,
     offset2: u64,
     anchor: u64,
+    /// By how much the last word differed from what had followed the same mover before.
+    step: u64,
     /// The predictor that was right last, from 0.
     favourite: u8,
     /// The token of the last word written out.
@@ -49,10 +56,14 @@ struct State {
     /// Words written out running.
     misses: u8,
     seen: bool,
+    /// Whether the slot has a wire.
+    wired: bool,
     /// Packer only: the predictor that was right while written words were expected,
     /// and for how many words running.
     rising: u8,
     streak: u8,
+    /// Packer only: by how much the wire was wrong last.
+    off: u64,
 }
 
 /// The predictors of one stream.
@@ -67,6 +78,7 @@ pub(crate) struct Predictors {
     before2: u64,
     /// The last word that differed from its slot's last.
     mover: u64,
+    pub(crate) wires: Wires,
 }
 
 struct Place {
@@ -84,6 +96,7 @@ impl Predictors {
             before: 0,
             before2: 0,
             mover: 0,
+            wires: Wires::new(),
         }
     }
 
@@ -97,6 +110,7 @@ impl Predictors {
             table.resize(1 << bits, 0);
         }
         (self.before, self.before2, self.mover) = (0, 0, 0);
+        self.wires.reset(bits);
     }
 
     /// Makes room for slots that appeared since.
@@ -106,32 +120,52 @@ impl Predictors {
         }
     }
 
+    /// Gives a slot another wire.
+    pub(crate) fn set_wire(&mut self, slot: u32, wire: Wire) -> Parse<()> {
+        let state = self.slots.get_mut(slot as usize).ok_or(Flaw("a slot is out of range"))?;
+        state.wired = true;
+        self.wires.set(slot, wire);
+        Ok(())
+    }
+
     /// The token of a word; what the token does not tell goes to `misses`.
     #[inline]
-    pub(crate) fn encode(&mut self, slot: u32, word: u64, misses: &mut [Vec<u8>]) -> u8 {
+    pub(crate) fn encode(
+        &mut self,
+        slot: u32,
+        word: u64,
+        misses: &mut [Vec<u8>],
+    ) -> (u8, Coded, Told) {
         let state = self.slots[slot as usize];
         let place = self.place(slot, &state);
         let expects_miss = state.misses >= PATIENCE;
         let (token, means) =
-            if !expects_miss && self.predict(state.favourite, &state, &place) == word {
+            if !expects_miss && self.predict((state.favourite, slot), &state, &place) == word {
                 (0, state.favourite + 1)
+            } else if state.wired && self.wires.predict(slot) == word {
+                (BY_WIRE + 1, BY_WIRE + 1)
             } else if let Some(p) = self.right_one(slot, word, &place) {
                 (p + 1, p + 1)
             } else {
-                let best = self.best_reference(&state, word);
+                let best = self.best_reference(slot, &state, word);
                 let token = if expects_miss && best == state.reference { 0 } else { best };
-                put_miss(misses, slot, word.wrapping_sub(self.reference(best, &state)));
+                put_miss(misses, slot, word.wrapping_sub(self.reference((best, slot), &state)));
                 (token, best)
             };
-        self.update(slot, word, means, &place);
-        token
+        let coded = match means {
+            _ if means > PREDICTORS => Coded::Written,
+            _ if means == BY_WIRE + 1 => Coded::Wired,
+            _ => Coded::Guessed,
+        };
+        let told = self.update(slot, word, means, &place);
+        (token, coded, told)
     }
 
     /// The predictor to name, if one is right. A slot that expects written words is not
     /// disturbed by a chance hit: the predictor must have been right for some time.
     fn right_one(&mut self, slot: u32, word: u64, place: &Place) -> Option<u8> {
         let state = self.slots[slot as usize];
-        let right = (0..PREDICTORS).find(|p| self.predict(*p, &state, place) == word);
+        let right = (0..BY_WIRE).find(|p| self.predict((*p, slot), &state, place) == word);
         if state.misses < PATIENCE {
             return right;
         }
@@ -157,13 +191,13 @@ impl Predictors {
         let means = match token {
             0 if state.misses >= PATIENCE => state.reference,
             0 => state.favourite + 1,
-            1..=FROM_ANCHOR => token,
+            1..=FROM_WIRE => token,
             _ => return Err(Flaw("a word's token is unknown")),
         };
         let word = if means <= PREDICTORS {
-            self.predict(means - 1, &state, &place)
+            self.predict((means - 1, slot), &state, &place)
         } else {
-            self.reference(means, &state).wrapping_add(misses.next(slot)?)
+            self.reference((means, slot), &state).wrapping_add(misses.next(slot)?)
         };
         self.update(slot, word, means, &place);
         Ok(word)
@@ -189,30 +223,39 @@ impl Predictors {
     }
 
     #[inline]
-    fn predict(&self, which: u8, state: &State, place: &Place) -> u64 {
+    fn predict(&self, (which, slot): (u8, u32), state: &State, place: &Place) -> u64 {
         match which {
             0 => state.last.wrapping_add(state.delta),
             1 => state.last.wrapping_add(self.context[place.context]),
             2 => self.before.wrapping_add(state.offset),
             3 => self.follower[place.follower],
             4 => state.last,
-            _ => self.before2.wrapping_add(state.offset2),
+            5 => self.before2.wrapping_add(state.offset2),
+            6 => self.follower[place.follower].wrapping_add(state.step),
+            _ => self.wires.predict(slot),
         }
     }
 
     #[inline]
-    fn reference(&self, token: u8, state: &State) -> u64 {
+    fn reference(&self, (token, slot): (u8, u32), state: &State) -> u64 {
         match token {
             FROM_LAST => state.last,
             FROM_BEFORE => self.before,
-            _ => state.anchor,
+            FROM_ANCHOR => state.anchor,
+            _ => self.wires.predict(slot),
         }
     }
 
     /// The reference from which `word` is written shortest; the anchor wins if it is not
     /// much worse, because table look-ups scatter around it evenly.
-    fn best_reference(&self, state: &State, word: u64) -> u8 {
-        let cost = |token| zigzag(word.wrapping_sub(self.reference(token, state)) as i64);
+    fn best_reference(&mut self, slot: u32, state: &State, word: u64) -> u8 {
+        if state.wired {
+            let off = word.wrapping_sub(self.wires.predict(slot));
+            if is_near(off) || off == std::mem::replace(&mut self.slots[slot as usize].off, off) {
+                return FROM_WIRE;
+            }
+        }
+        let cost = |token| zigzag(word.wrapping_sub(self.reference((token, slot), state)) as i64);
         let (last, before, anchor) = (cost(FROM_LAST), cost(FROM_BEFORE), cost(FROM_ANCHOR));
         if state.misses >= PATIENCE && cost(state.reference) / 16 <= last.min(before) {
             return state.reference;
@@ -227,11 +270,12 @@ impl Predictors {
     }
 
     #[inline]
-    fn update(&mut self, slot: u32, word: u64, means: u8, place: &Place) {
+    fn update(&mut self, slot: u32, word: u64, means: u8, place: &Place) -> Told {
         let state = &mut self.slots[slot as usize];
         let delta = word.wrapping_sub(state.last);
         self.context[place.context] = delta;
-        self.follower[place.follower] = word;
+        let followed = std::mem::replace(&mut self.follower[place.follower], word);
+        state.step = word.wrapping_sub(followed);
         state.older = state.delta;
         state.delta = delta;
         state.offset = word.wrapping_sub(self.before);
@@ -240,7 +284,7 @@ impl Predictors {
         if means <= PREDICTORS {
             state.favourite = means - 1;
             state.misses = state.misses.min(PATIENCE).saturating_sub(1);
-        } else {
+        } else if means != FROM_WIRE {
             state.misses = state.misses.saturating_add(1);
             state.reference = means;
             if !state.seen {
@@ -253,6 +297,15 @@ impl Predictors {
         }
         self.before2 = self.before;
         self.before = word;
+        if !state.wired {
+            return Told::default();
+        }
+        let drift = match means {
+            FROM_WIRE => Drift::Constant,
+            _ if means > PREDICTORS => Drift::Content,
+            _ => Drift::Unclear,
+        };
+        self.wires.update(slot, word, drift)
     }
 }
 

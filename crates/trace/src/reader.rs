@@ -80,7 +80,7 @@ impl Reader {
         };
         let mut unpacker = Columns::new()?;
         let (chunks, condition) = match read_index(&input, &mut unpacker)? {
-            Some(chunks) => (chunks, Condition::Complete),
+            Some(index) => (index.chunks, Condition::Complete),
             None => {
                 let found = scan(&input, start)?;
                 (found.chunks, Condition::Unfinished { holes: found.holes })
@@ -383,17 +383,29 @@ pub(crate) fn read_header(input: &Input) -> Result<(Provenance, FileOff), Error>
     Ok((Provenance::parse(&bytes)?, FileOff(len as u64)))
 }
 
-/// The list of chunks from the index, if the file has a whole one.
-fn read_index(input: &Input, columns: &mut Columns) -> Result<Option<Vec<ChunkPlace>>, Error> {
+/// What an index says.
+struct Index {
+    /// The copy of the file header, if it is whole.
+    about: Option<Provenance>,
+    chunks: Vec<ChunkPlace>,
+}
+
+/// The provenance as the index repeats it, if the file has a whole one.
+pub(crate) fn read_copied_header(input: &Input) -> Result<Option<Provenance>, Error> {
+    Ok(read_index(input, &mut Columns::new()?)?.and_then(|index| index.about))
+}
+
+/// The index, if the file has a whole one.
+fn read_index(input: &Input, columns: &mut Columns) -> Result<Option<Index>, Error> {
     let Some(trailer) = input.len().checked_sub(TRAILER_LEN as u64) else { return Ok(None) };
     let bytes = &mut columns.payload;
     input.read(FileOff(trailer), TRAILER_LEN, bytes)?;
     let Some(index) = bytes.first_chunk().and_then(get_trailer) else { return Ok(None) };
     let Some(len) = trailer.checked_sub(index.0) else { return Ok(None) };
     let listed = read_index_at(input, index, len, columns)?;
-    Ok(listed.filter(|chunks| {
+    Ok(listed.filter(|listed| {
         let end = |c: &ChunkPlace| c.offset.0 + HEADER_LEN as u64 + u64::from(c.header.packed_len);
-        chunks.last().is_none_or(|c| end(c) <= index.0)
+        listed.chunks.last().is_none_or(|c| end(c) <= index.0)
     }))
 }
 
@@ -402,7 +414,7 @@ fn read_index_at(
     index: FileOff,
     len: u64,
     columns: &mut Columns,
-) -> Result<Option<Vec<ChunkPlace>>, Error> {
+) -> Result<Option<Index>, Error> {
     let bytes = &mut columns.payload;
     input.read(index, HEADER_LEN, bytes)?;
     let Some(header) = bytes.first_chunk().and_then(|b| crate::chunk::ChunkHeader::parse(b).ok())
@@ -421,5 +433,6 @@ fn read_index_at(
     {
         return Ok(None);
     }
-    Ok(get_index(&unpacked[0]).ok().map(|(_, chunks)| chunks))
+    let index = get_index(&unpacked[0]).ok();
+    Ok(index.map(|(header, chunks)| Index { about: Provenance::parse(header).ok(), chunks }))
 }

@@ -14,8 +14,8 @@ use crate::step::{Address, Step};
 /// a reader holds; real programs stay far below a million.
 pub const MAX_BLOCKS: u32 = 1 << 24;
 
-/// The most slots a trace may have.
-pub const MAX_SLOTS: u32 = 1 << 26;
+/// The most slots a trace may have. A decoder keeps less than 200 bytes for each.
+pub const MAX_SLOTS: u32 = 1 << 22;
 
 /// All blocks of a trace.
 #[derive(Debug, Default)]

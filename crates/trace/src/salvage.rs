@@ -20,7 +20,7 @@ use crate::input::Input;
 use crate::mark::{Mode, TABLE_BITS};
 use crate::output::Output;
 use crate::pack::Packer;
-use crate::reader::{Condition, Reader, read_header};
+use crate::reader::{Condition, Reader, read_copied_header, read_header};
 use crate::scan::Hole;
 use crate::unpack::Burst;
 
@@ -39,7 +39,8 @@ pub struct Salvaged {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Lost {
-    /// The file header: the provenance is unknown.
+    /// The file header. The provenance is that of its copy in the index, or unknown if that is
+    /// lost, too.
     Header(Error),
     /// A chunk.
     Chunk(Error),
@@ -62,16 +63,24 @@ pub fn salvage_bytes<W: Write>(bytes: Vec<u8>, out: W) -> Result<Salvaged, Error
 
 fn salvage_input<W: Write>(input: Input, out: W) -> Result<Salvaged, Error> {
     let mut lost = Vec::new();
+    let mut headless = false;
     let about = match read_header(&input) {
         Ok(_) => None,
-        Err(error @ (Error::Header { .. } | Error::NotATrace)) => {
-            let about = Provenance { collector: "unknown".to_owned(), ..Provenance::default() };
-            lost.push(Lost::Header(error));
-            Some(about)
-        }
-        Err(error) => return Err(error),
+        Err(error @ Error::Read { .. }) => return Err(error),
+        Err(error) => match (read_copied_header(&input)?, error) {
+            // The header is damaged, whatever it claims: the index's copy is whole.
+            (Some(about), error) => {
+                lost.push(Lost::Header(error));
+                Some(about)
+            }
+            (None, error @ (Error::Header { .. } | Error::NotATrace)) => {
+                headless = true;
+                lost.push(Lost::Header(error));
+                Some(Provenance { collector: "unknown".to_owned(), ..Provenance::default() })
+            }
+            (None, error) => return Err(error),
+        },
     };
-    let headless = about.is_some();
     let reader = Reader::from_input(input, about)?;
     if headless && reader.chunks().is_empty() {
         return Err(Error::NotATrace);

@@ -21,6 +21,7 @@ use crate::roadmap::Roadmap;
 use crate::sequence::{self, Sequence};
 use crate::step::{Register, Step};
 use crate::values::{ValueReader, Values};
+use crate::wire::Wire;
 
 /// How many executions come at a time: few enough that they and their words
 /// stay in the first cache level.
@@ -130,14 +131,32 @@ impl Unpacker {
 
     /// The next item, or nothing at the end of the chunk.
     pub(crate) fn next(&mut self, roadmap: &Roadmap, burst: &mut Burst) -> Parse<Option<Item<'_>>> {
-        if self.until_mark > 0 || self.peeked.is_some() {
-            self.fill_burst(roadmap, burst)?;
-            return Ok(Some(Item::Executions));
+        loop {
+            if self.until_mark > 0 || self.peeked.is_some() {
+                self.fill_burst(roadmap, burst)?;
+                return Ok(Some(Item::Executions));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            if !self.take_wire()? {
+                return self.next_mark(burst);
+            }
         }
-        if self.ended {
-            return Ok(None);
+    }
+
+    /// Applies the next mark if it is a wire.
+    fn take_wire(&mut self) -> Parse<bool> {
+        let column = &self.columns[MARKS];
+        let mut marks = Cursor::new(column.get(self.at[MARKS]..).unwrap_or_default());
+        if marks.u8()? != mark::WIRE {
+            return Ok(false);
         }
-        self.next_mark(burst)
+        let (slot, wire) = Wire::read(&mut marks)?;
+        self.predictors.set_wire(slot, wire)?;
+        self.until_mark = marks.varint()?;
+        self.at[MARKS] = column.len() - marks.left();
+        Ok(true)
     }
 
     fn next_mark(&mut self, burst: &mut Burst) -> Parse<Option<Item<'_>>> {

@@ -4,6 +4,7 @@
 //! are minima of several runs, and ratios are of things run side by side.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod model;
 mod size;
 mod step;
 
@@ -16,7 +17,9 @@ const LIST: &str = "\
   size     bits an instruction of stored traces of bzip2, sqlite3 and lua (takes minutes)
   speed    reading and writing those traces, million instructions a second
   step     single steps a second
-  model    references a second through caches, sweeps, reuse distances
+  model    references a second through caches, sweeps, reuse distances, from memory;
+           --file: from a stored trace of 1 G references, reading included;
+           --long: the memory that 10 G instructions take (records them first, takes long)
   convert  lines a second of the text formats
 ";
 
@@ -32,7 +35,12 @@ pub fn dispatch(args: &[String]) -> Result<()> {
         "size" => size::print(),
         "speed" => size::speed(),
         "step" => step::print(),
-        "model" => run::cargo(&["bench", "-q", "-p", "ichnos-model"]),
+        "model" => match args.get(1).map(String::as_str) {
+            None => run::cargo(&["bench", "-q", "-p", "ichnos-model"]),
+            Some("--file") => model::file(),
+            Some("--long") => model::long(),
+            Some(other) => bail!("expected --file or --long, found `{other}`"),
+        },
         "convert" => run::cargo(&["bench", "-q", "-p", "ichnos-convert"]),
         other => bail!("there is no measurement `{other}`; `cargo xtask bench` lists them"),
     }

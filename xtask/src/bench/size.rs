@@ -26,6 +26,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     // So short an input that most instructions belong to block sorting, whose
     // addresses are close to random: the hard case.
     ("bzip2-short", "bzip2 -9 -c short.txt"),
+    // The same with prose that people wrote: the licences that come with every Debian.
+    ("bzip2-prose", "bzip2 -9 -c prose.txt"),
     ("sqlite3", "sqlite3 :memory: .read\\ input.sql"),
     ("lua", "lua5.4 input.lua"),
 ];
@@ -66,7 +68,7 @@ pub fn ichnos() -> Command {
     Command::new(run::root().join("target/release/ichnos"))
 }
 
-/// The three traces, made if they are not there yet.
+/// The traces, made if they are not there yet or are of another format version.
 fn traces() -> Result<Vec<PathBuf>> {
     run::cargo(&["build", "--release", "-q", "-p", "ichnos-cli"])?;
     let folder = run::root().join("target/bench");
@@ -75,7 +77,7 @@ fn traces() -> Result<Vec<PathBuf>> {
     let mut made = Vec::new();
     for (name, words) in PROGRAMS {
         let path = folder.join(format!("{name}.ichnos"));
-        if !path.exists() {
+        if !path.exists() || run::output(ichnos().arg("info").arg(&path)).is_err() {
             record(&folder, words, &path).with_context(|| format!("cannot trace {name}"))?;
         }
         made.push(path);
@@ -96,8 +98,21 @@ fn record(folder: &Path, words: &str, path: &Path) -> Result<()> {
     Ok(std::fs::rename(format!("{}.part", path.display()), path)?)
 }
 
-/// Inputs that are the same everywhere: made by arithmetic, not by chance.
-fn inputs(folder: &Path) -> Result<()> {
+/// The first 254,000 bytes of all licences in the order of their names.
+fn prose() -> Result<Vec<u8>> {
+    let listed = std::fs::read_dir("/usr/share/common-licenses")?;
+    let mut paths = listed.map(|e| Ok(e?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    let mut text = Vec::new();
+    for path in paths {
+        text.extend(std::fs::read(&path).with_context(|| path.display().to_string())?);
+    }
+    text.truncate(254_000);
+    Ok(text)
+}
+
+/// Inputs that are the same everywhere, but for the prose: made by arithmetic, not by chance.
+pub fn inputs(folder: &Path) -> Result<()> {
     let mut text = String::new();
     let mut state = 1_u64;
     let words = ["trace", "the", "footprint", "of", "every", "program", "cache", "a", "branch"];
@@ -108,6 +123,7 @@ fn inputs(folder: &Path) -> Result<()> {
         let _ = write!(text, "{word}{}", if state >> 60 == 0 { ".\n" } else { " " });
     }
     std::fs::write(folder.join("short.txt"), &text[..250_000])?;
+    std::fs::write(folder.join("prose.txt"), prose()?)?;
     std::fs::write(folder.join("input.txt"), text)?;
     let sql = "create table t(id integer primary key, name text, n int);\n\
         with recursive c(i) as (select 1 union all select i+1 from c where i<40000)\n\

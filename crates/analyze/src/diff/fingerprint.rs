@@ -20,7 +20,9 @@ pub enum Depth {
     /// All records.
     Records,
     /// All records and the events, but for what no two runs have in common:
-    /// clocks, processors, and the system's numbers for threads.
+    /// clocks, processors, and the system's numbers for threads; and but for
+    /// synchronisation (locks, conditions, barriers, joins), which not every
+    /// collector tells.
     #[default]
     Events,
     /// Events, records, and the values of loads and stores.
@@ -40,7 +42,12 @@ impl Depth {
             return None;
         }
         match *event {
-            Event::Timestamp { .. } | Event::Migrate { .. } => None,
+            Event::Timestamp { .. }
+            | Event::Migrate { .. }
+            | Event::Lock { .. }
+            | Event::Cond { .. }
+            | Event::Barrier { .. }
+            | Event::ThreadJoin { .. } => None,
             Event::ThreadStart(start) => {
                 let start = ThreadStart { os_pid: 0, os_tid: 0, ..start };
                 Some(format!("{:?}", Event::ThreadStart(start)))

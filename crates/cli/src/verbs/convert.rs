@@ -85,7 +85,10 @@ pub fn run(args: Args) -> Result<Ending> {
     };
     match target(&args)? {
         Target::Ichnos => {
-            let file = TraceFile::new(args.output.clone(), args.write.options());
+            // Nothing is lost that cannot be converted again: chunks need not be closed by the clock.
+            let mut options = args.write.options();
+            options.chunk_time = std::time::Duration::MAX;
+            let file = TraceFile::new(args.output.clone(), options);
             let mut sink = Progress::new(file, input.insns(), "converting");
             input.drive(&part, &mut sink)?;
         }

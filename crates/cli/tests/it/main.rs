@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod annotate;
+mod equality;
 mod failures;
 mod models;
 mod programs;

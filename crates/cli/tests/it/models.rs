@@ -346,3 +346,69 @@ fn a_model_of_the_users_own_is_loaded_by_name() {
     let message = fails("sim", &["--model", "./nowhere.so"]);
     assert!(message.contains("--model: ./nowhere.so: the library cannot be loaded"), "{message}");
 }
+
+/// Counts that Dinero IV (version 7, built from its published source) printed for
+/// this very text. Its L2 counts 7 more misses, all writes: write-backs that
+/// missed, which count apart here.
+#[test]
+fn a_din_trace_counts_what_dinero_counts() {
+    let mut state = 7_u64;
+    let mut next = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    };
+    let mut text = String::new();
+    for _ in 0..5000 {
+        text += &format!("2 {:x}\n", 0x40_1000 + (next() % 900) * 3);
+        let addr = 0x7f_0000 + (next() % 700) * (next() % 31);
+        text += &format!("{} {addr:x}\n", u8::from(next() % 3 == 0));
+    }
+    let folder = Folder::new();
+    folder.write("t.din", text.as_bytes());
+    let of = |args: &[&str], cache: &str| -> Vec<u64> {
+        let answer = good(ichnos(&folder, &[&["sim", "--json"], args, &["t.din"]].concat())).json();
+        let columns = ["fetch_misses", "load_misses", "store_misses"];
+        columns.map(|column| cell(&answer["caches"], ("cache", cache), column)).to_vec()
+    };
+    let lru = ["--l1i", "2K,2,32", "--l1d", "2K,4,32,3c", "--l2", "16K,4,64", "--l3", "none"];
+    assert_eq!(of(&lru, "l1i"), [1266, 0, 0]);
+    assert_eq!(of(&lru, "l1d"), [0, 2657, 1310]);
+    assert_eq!(of(&lru, "l2").iter().sum::<u64>(), 932 - 7);
+    let answer = good(ichnos(&folder, &[&["sim", "--json"], &lru[..], &["t.din"]].concat())).json();
+    assert_eq!(cell(&answer["caches"], ("cache", "l1d"), "conflict"), 130);
+    let d = "4K,2,64,fifo,write-through,no-allocate";
+    let fifo = ["--l1i", "1K,4,16,fifo", "--l1d", d, "--l2", "none", "--l3", "none"];
+    assert_eq!(of(&fifo, "l1i"), [3141, 0, 0]);
+    assert_eq!(of(&fifo, "l1d"), [0, 2200, 1112]);
+}
+
+/// Valgrind's predictor is another one (tables of its own, behind a model of an old
+/// processor), so only the branches themselves must agree closely: within 2 %, and
+/// the rates of mispredicted conditional ones within a factor of two.
+#[test]
+fn branch_counts_are_plausible_beside_valgrinds() {
+    let test = "models::branch_counts_are_plausible_beside_valgrinds";
+    if !ichnos_testkit::tool::have(test, &["valgrind"]) {
+        return;
+    }
+    let (folder, program) = sample();
+    let line = format!(
+        "valgrind --tool=cachegrind --branch-sim=yes --cache-sim=no \
+         --cachegrind-out-file=b.out {program} >/dev/null 2>&1; grep -E '^(events|summary):' b.out"
+    );
+    let said = good(shell(folder, &line)).stdout;
+    let mut lines = said.lines().map(|line| line.split_whitespace().skip(1));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let theirs: std::collections::HashMap<&str, f64> =
+        names.zip(values.map(|v| v.parse().unwrap())).collect();
+    for predictor in ["bimodal", "gshare"] {
+        let answer = ask("sim", &["--branch", predictor]);
+        let ours = |column| cell(&answer["branches"], ("branches", "conditional"), column) as f64;
+        let (ours_all, ours_wrong) = (ours("predicted"), ours("wrong"));
+        let (all, wrong) = (theirs["Bc"], theirs["Bcm"]);
+        assert!((ours_all - all).abs() <= 0.02 * all, "{ours_all} {all}");
+        let ratio = (ours_wrong / ours_all) / (wrong / all);
+        assert!((0.5..=2.0).contains(&ratio), "{predictor}: {ours_wrong} and {wrong}");
+    }
+}

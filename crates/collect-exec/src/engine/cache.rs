@@ -21,7 +21,7 @@ use super::mangle::reach;
 use super::pages::Pages;
 use super::places::{self, Gap};
 use super::translate::{Draft, Failure, OpenExit, Surroundings, translate};
-use super::{sys, tap, trace};
+use super::{sync, sys, tap, trace};
 use crate::window;
 use crate::words::RoadmapHead;
 
@@ -67,7 +67,7 @@ impl Surroundings for Around<'_> {
     }
 
     fn has_fragment(&self, pc: u64) -> bool {
-        self.by_pc.contains_key(&pc)
+        self.by_pc.contains_key(&pc) || self.traced && sync::is_entry(pc)
     }
 
     fn traced(&self) -> bool {

@@ -11,7 +11,7 @@ use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE, exit};
 use super::fragment::{Exit, ExitKind, PadKind};
 use super::state::{self, State};
 use super::translate::Failure;
-use super::{flexible, signals, sys, syscalls, trace};
+use super::{flexible, signals, sync, sys, syscalls, trace};
 use crate::words;
 
 /// Called by the glue, on the engine's stack, with the program's state in the context.
@@ -86,13 +86,18 @@ fn left_by(ctx: &mut Ctx, exit: Exit, number: u64) -> Way {
                 trace::event(ctx, words::CUT, ctx.rip);
             }
         }
-        ExitKind::Flexible if ctx.pending == 0 => {
+        ExitKind::Flexible | ExitKind::Mark if ctx.pending != 0 => {}
+        ExitKind::Flexible => {
             tell_accesses(ctx, &exit);
             ctx.target = exit.stub;
             ctx.resumed = 1;
             return Way::Resume;
         }
-        ExitKind::Flexible => {}
+        ExitKind::Mark => {
+            sync::at(ctx, exit.target);
+            ctx.target = exit.stub;
+            return Way::Resume;
+        }
         ExitKind::Fs => trace::event(ctx, words::FS_BASE, ctx.fs),
         ExitKind::Unsupported => {
             sys::die(&format!("cannot run the instruction at {:#x}", exit.target));

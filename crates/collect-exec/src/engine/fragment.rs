@@ -114,6 +114,8 @@ pub enum ExitKind {
     Flexible,
     /// The base of fs has changed; goes on at the target.
     Fs,
+    /// A watched function begins or returns at the target; the code after the exit goes on there.
+    Mark,
     /// An instruction that the engine does not know how to run, at the target.
     Unsupported,
 }

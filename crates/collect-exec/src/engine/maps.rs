@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::ctx::Ctx;
 use super::pages::read_file;
-use super::{places, state, sys, trace};
+use super::{places, state, sync, sys, trace};
 use crate::words::{self, MOST_ITEM, map_bits};
 
 /// The kernel keeps a stack so far from the mapping below.
@@ -56,6 +56,26 @@ pub fn own_path() -> Vec<u8> {
     let len = unsafe { sys::call(libc::SYS_readlinkat, args) };
     path.truncate(usize::try_from(len).unwrap_or(0));
     path
+}
+
+/// A file of the kernel's about the process's mappings (its path ends with a zero byte), without the engine's
+/// part: each line that begins with a range speaks for those after it.
+pub fn own_text(path: &[u8]) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    if !read_file(path, &mut text) {
+        return None;
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut keep = true;
+    for line in text.split_inclusive(|&b| b == b'\n') {
+        if let Some(vma) = parse(line.trim_ascii_end()) {
+            keep = !places::is_engine(vma.start, vma.end - vma.start);
+        }
+        if keep {
+            out.extend(line);
+        }
+    }
+    Some(out)
 }
 
 /// Whether the table may differ after a call.
@@ -183,6 +203,10 @@ fn tell_map(ctx: &mut Ctx, vma: &Vma) {
     }
     contents.extend(&vma.path);
     trace::wide(ctx, words::MAP, &contents);
+    let code = map_bits::EXEC | map_bits::FILE;
+    if vma.bits & code == code {
+        sync::learn(&vma.path, vma.start, vma.offset);
+    }
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ mod signals;
 mod snapshot;
 mod state;
 mod superblock;
+mod sync;
 mod sys;
 mod syscalls;
 mod tap;

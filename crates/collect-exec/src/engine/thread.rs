@@ -15,6 +15,7 @@ use super::lock::Lock;
 use super::maps::{self, Table};
 use super::signals::{Actions, AltStack, Queue};
 use super::state;
+use super::sync::Begun;
 use super::sys;
 use super::{trace, xstate};
 use crate::{window, words};
@@ -48,6 +49,8 @@ pub struct Thread {
     pub process: u32,
     /// The trace's number of the thread that made this one.
     pub creator: u32,
+    /// Synchronisation that the thread has begun.
+    pub begun: Begun,
     /// What was told about the process's memory.
     pub maps: Arc<Lock<Table>>,
     /// The place of the process that begins with this thread.
@@ -108,6 +111,7 @@ pub fn create(seed: Seed) -> Option<&'static mut Ctx> {
         borrowed: false,
         process: seed.process,
         creator: seed.creator,
+        begun: Begun::default(),
         maps: seed.maps,
         life: seed.life,
     });

@@ -22,6 +22,7 @@ use super::fragment::{ExitKind, Pad, PadKind, Site, Spills};
 use super::mangle::{self, Source, Unsupported};
 use super::probe::Probes;
 use super::superblock::{self, Decoded};
+use super::sync;
 
 /// The number of the interrupt by which 32-bit programs call the kernel.
 const OLD_SYSCALL: u8 = 0x80;
@@ -140,6 +141,10 @@ pub fn translate(
         draft.emit.verify(pc, at::MISS_JUMP);
     }
     draft.entry = draft.emit.offset();
+    if around.traced() && sync::is_mark(pc) {
+        draft.site(pc, Spills::NONE);
+        draft.leave(ExitKind::Mark, pc);
+    }
     draft.all(around, &insns, &probes);
     draft.told = probes.told(&insns);
     Ok(draft)
@@ -154,7 +159,8 @@ impl Draft {
                 _ => self.source.push((pc, decoded.insn.next_ip())),
             }
             // Not every instruction of that flow is one: the decoder counts `syscall` too.
-            if decoded.insn.is_call_near() || decoded.insn.is_call_near_indirect() {
+            let calls = decoded.insn.is_call_near() || decoded.insn.is_call_near_indirect();
+            if calls && i != 0 {
                 self.begin_call(pc);
             }
             if !probes.before(self, i, pc) {

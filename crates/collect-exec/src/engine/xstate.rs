@@ -12,7 +12,9 @@ use ichnos_isa_x86::XLayout;
 use super::ctx::{XSAVE_LEN, Xsave};
 use super::sys;
 
-const AMX: u64 = 1 << 17 | 1 << 18;
+const AMX: u64 = TILE_CONFIG | TILE_DATA;
+const TILE_CONFIG: u64 = 1 << 17;
+const TILE_DATA: u64 = 1 << 18;
 const PKRU: u64 = 1 << 9;
 const LEGACY: usize = 512;
 const HEADER: usize = 64;
@@ -39,9 +41,9 @@ pub fn engine_mask() -> u64 {
     enabled() & !AMX & !PKRU
 }
 
-/// What a signal frame holds.
+/// What a signal frame holds: all but what a program must ask for first.
 fn frame_mask() -> u64 {
-    enabled() & !AMX
+    enabled() & !TILE_DATA
 }
 
 /// Where each component lies. Asked once: virtual machines trap `cpuid`, and a thousand of them take

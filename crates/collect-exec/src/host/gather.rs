@@ -33,6 +33,9 @@ struct Out<'a, S: Sink> {
     images: Images,
     threads: HashMap<u32, Thread>,
     processes: HashMap<ProcessId, Process>,
+    /// How parents say that their children ended, by the system's numbers. What a killed child left comes later
+    /// than its parent's word, so this waits.
+    reaped: HashMap<u32, EndStatus>,
     insns: u64,
     /// How many processes have said that they end.
     ends: usize,
@@ -54,8 +57,6 @@ struct Process {
     told: HashSet<u64>,
     os: u32,
     end: Option<EndStatus>,
-    /// How a parent says that it ended.
-    reaped: Option<EndStatus>,
 }
 
 impl<'a, S: Sink> Gather<'a, S> {
@@ -66,6 +67,7 @@ impl<'a, S: Sink> Gather<'a, S> {
             images: Images::default(),
             threads: HashMap::new(),
             processes: HashMap::new(),
+            reaped: HashMap::new(),
             insns: 0,
             ends: 0,
             error: None,
@@ -213,6 +215,8 @@ impl<S: Sink> Out<'_, S> {
             Told::Syscall(number, args) => Event::Syscall { number, args },
             Told::Return(number, result) => Event::SyscallReturn { number, result },
             Told::Signal(info) => Event::Signal(info),
+            Told::Join(child) => Event::ThreadJoin { child },
+            Told::Sync(event) => event,
             Told::SignalReturn(pc) => Event::SignalReturn { pc },
             Told::Untraced => {
                 Event::Gap { reason: GapReason::Untraced, insns: None, skipped: None }
@@ -245,25 +249,20 @@ impl<S: Sink> Out<'_, S> {
         Ok(())
     }
 
-    /// Numbers are used again: the latest process of that number is meant.
     fn reaped(&mut self, os: u32, status: i32) {
-        let latest =
-            self.processes.iter_mut().filter(|(_, p)| p.os == os).max_by_key(|(id, _)| **id);
-        if let Some((_, process)) = latest {
-            process.reaped = if libc::WIFSIGNALED(status) {
-                Some(EndStatus::Killed(libc::WTERMSIG(status)))
-            } else if libc::WIFEXITED(status) {
-                Some(EndStatus::Exited(libc::WEXITSTATUS(status)))
-            } else {
-                None
-            };
+        if libc::WIFSIGNALED(status) {
+            self.reaped.insert(os, EndStatus::Killed(libc::WTERMSIG(status)));
+        } else if libc::WIFEXITED(status) {
+            self.reaped.insert(os, EndStatus::Exited(libc::WEXITSTATUS(status)));
         }
     }
 
     /// Tells a thread's end, once: as it ended itself, or as its process did.
     fn end(&mut self, id: ThreadId, status: Option<EndStatus>) -> Result<(), S::Error> {
         let process = self.process(id);
-        let status = status.or(process.reaped).or(process.end).unwrap_or(EndStatus::Unknown);
+        let (end, os) = (process.end, process.os);
+        let reaped = || self.reaped.get(&os).copied();
+        let status = status.or(end).or_else(reaped).unwrap_or(EndStatus::Unknown);
         let Some(thread) = self.threads.get_mut(&id.0) else { return Ok(()) };
         if std::mem::replace(&mut thread.ended, true) {
             return Ok(());

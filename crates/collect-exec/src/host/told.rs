@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use ichnos_base::{GuestVa, ProcessId, SignalInfo, ThreadId, ThreadStart};
+use ichnos_base::{Event, GuestVa, ProcessId, SignalInfo, ThreadId, ThreadStart};
 
 use crate::words::{self, NOBODY, u32_at, u64_at};
 
@@ -40,6 +40,10 @@ pub enum Told<'a> {
     Unmap(u64, u64),
     /// What follows is not recorded.
     Untraced,
+    /// It has waited for the end of another thread.
+    Join(ThreadId),
+    /// Synchronisation: a lock, condition variable or barrier.
+    Sync(Event<'static>),
 }
 
 /// A mapping as the kernel tells it.
@@ -69,6 +73,7 @@ impl<'a> Told<'a> {
             words::REAPED => Self::Reaped(value as u32, (value >> 32) as i32),
             words::TIME => Self::Time(value),
             words::UNTRACED => Self::Untraced,
+            words::JOIN => Self::Join(ThreadId(value as u32)),
             _ => return None,
         })
     }
@@ -106,6 +111,7 @@ impl<'a> Told<'a> {
                 path: path(bytes.get(32..)?),
             }),
             words::UNMAP => Self::Unmap(number(0)?, number(1)?),
+            words::SYNC => Self::Sync(words::sync::event(number(0)?, GuestVa(number(1)?))?),
             _ => return None,
         })
     }

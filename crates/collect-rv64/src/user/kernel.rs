@@ -18,7 +18,9 @@ use crate::user::Config;
 use crate::user::frames::Frames;
 use crate::user::loader::{self, Image};
 use crate::user::process::{FutexKey, OpenFile, Process, Thread, Wait};
-use crate::user::signal::{Action, SIGCHLD, SIGKILL, SIGNALS};
+use crate::user::signal::{
+    Action, Effect, Info, Queue, SIGCHLD, SIGCONT, SIGKILL, SIGNALS, SignalSet,
+};
 use crate::user::space::{Space, View};
 
 /// The first process's number. Fixed, like everything that programs can print.
@@ -154,6 +156,11 @@ impl Kernel {
             threads: 1,
             ended: None,
             reaped: false,
+            group: pid,
+            stopped: None,
+            stop_told: false,
+            pending: Queue::default(),
+            alarm: None,
         });
         let thread = ThreadId(self.threads.len() as u32);
         self.threads.push(Thread::new(thread, pid, process));
@@ -217,7 +224,7 @@ impl Kernel {
 
     /// Whether all threads but this one wait or have ended.
     pub(crate) fn is_alone(&self, thread: usize) -> bool {
-        self.threads.iter().enumerate().all(|(n, t)| n == thread || t.wait != Wait::Runnable)
+        (0..self.threads.len()).all(|n| n == thread || !self.can_run(n))
     }
 
     pub(crate) fn take_pid(&mut self) -> u32 {
@@ -276,10 +283,25 @@ impl Kernel {
         let (pid, parent) = (p.pid, p.parent);
         View { ram: &mut self.ram, frames: &mut self.frames, space: &mut p.space }.clear();
         self.release_vfork(pid);
-        if let Some(parent) =
-            self.processes.iter().position(|p| p.pid == parent && p.ended.is_none())
-        {
-            self.signal_process(parent, SIGCHLD);
+        let (code, status) = match status {
+            EndStatus::Killed(signal) => (CLD_KILLED, signal),
+            EndStatus::Exited(status) => (CLD_EXITED, status),
+            _ => (CLD_EXITED, 0),
+        };
+        self.tell_parent(process, parent, (code, status));
+    }
+
+    /// Lets a parent know of what happened to its child.
+    pub(crate) fn tell_parent(&mut self, child: usize, parent: u32, (code, status): (i32, i32)) {
+        let pid = u64::from(self.processes[child].pid);
+        let is_it = |p: &Process| p.pid == parent && p.ended.is_none();
+        if let Some(parent) = self.processes.iter().position(is_it) {
+            // A parent that ignores its children need not wait for them.
+            if self.processes[parent].actions[SIGCHLD as usize].handler == 1 {
+                self.processes[child].reaped |= self.processes[child].ended.is_some();
+            }
+            let extra = u64::from(status as u32);
+            self.signal_process(parent, Info { signal: SIGCHLD, code, value: pid, extra });
         }
         for t in &mut self.threads {
             if t.wait == Wait::Child {
@@ -297,26 +319,92 @@ impl Kernel {
         }
     }
 
-    /// Sends a signal to some thread of a process that does not block it.
-    pub(crate) fn signal_process(&mut self, process: usize, signal: u32) {
-        let of = |t: &Thread| t.process == process && t.wait != Wait::Ended;
-        let open = |t: &Thread| of(t) && t.blocked.0 >> (signal - 1) & 1 == 0;
-        let target =
-            self.threads.iter().position(open).or_else(|| self.threads.iter().position(of));
-        if let Some(thread) = target {
-            self.signal_thread(thread, signal);
+    /// Sends a signal to a process: any thread that does not block it takes it.
+    pub(crate) fn signal_process(&mut self, process: usize, info: Info) {
+        if !self.arrives(process, info.signal) {
+            return;
+        }
+        self.processes[process].pending.push(info);
+        let open = |t: &Thread| {
+            t.process == process && t.wait != Wait::Ended && !t.blocked.has(info.signal)
+        };
+        if let Some(thread) = self.threads.iter().position(open) {
+            self.interrupt(thread);
         }
     }
 
-    /// Makes a signal pending for a thread.
-    pub(crate) fn signal_thread(&mut self, thread: usize, signal: u32) {
-        let t = &mut self.threads[thread];
-        t.pending = t.pending.with(signal);
-        if signal == SIGKILL {
-            t.blocked = t.blocked.without(SIGKILL);
+    /// Sends a signal to a thread.
+    pub(crate) fn signal_thread(&mut self, thread: usize, info: Info) {
+        if self.arrives(self.threads[thread].process, info.signal) {
+            self.threads[thread].pending.push(info);
+            self.interrupt(thread);
         }
     }
+
+    /// What a signal does at once; false if that is all, as nobody wants it.
+    fn arrives(&mut self, process: usize, signal: u32) -> bool {
+        let p = &mut self.processes[process];
+        let stops = SignalSet(0xf << (SIGCONT as u64));
+        if signal == SIGCONT {
+            p.pending.remove(stops);
+            if p.stopped.take().is_some() {
+                p.stop_told = false;
+            }
+        }
+        if signal == SIGKILL {
+            p.stopped = None;
+        }
+        let ignored = p.actions[signal as usize].effect(signal) == Effect::Ignore;
+        // One that is blocked may still be waited for.
+        let of = |t: &&Thread| t.process == process && t.wait != Wait::Ended;
+        !ignored || self.threads.iter().filter(of).all(|t| t.blocked.has(signal))
+    }
+
+    /// Ends a thread's wait if a signal is there for it.
+    pub(crate) fn interrupt(&mut self, thread: usize) {
+        let t = &self.threads[thread];
+        let waits = !matches!(t.wait, Wait::Runnable | Wait::Ended | Wait::Vfork { .. });
+        let due =
+            t.pending.is_open(t.blocked) || self.processes[t.process].pending.is_open(t.blocked);
+        if !waits || !due {
+            return;
+        }
+        let t = &mut self.threads[thread];
+        t.wait = Wait::Runnable;
+        t.poll_until = None;
+        t.interrupted = t.in_call.take();
+        if t.interrupted.is_none() {
+            t.cpu.set_x(10, -i64::from(Errno::INTR.raw_os_error()) as u64);
+        }
+    }
+
+    /// The next signal that a thread must deal with.
+    pub(crate) fn take_signal(&mut self, thread: usize) -> Option<Info> {
+        let t = &mut self.threads[thread];
+        let blocked = t.blocked.without(SIGKILL);
+        let shared = &mut self.processes[t.process].pending;
+        t.pending.take_outside(blocked).or_else(|| shared.take_outside(blocked))
+    }
+
+    /// Stops a process and tells its parent.
+    pub(crate) fn stop(&mut self, process: usize, signal: u32) {
+        let p = &mut self.processes[process];
+        (p.stopped, p.stop_told) = (Some(signal), false);
+        let parent = p.parent;
+        self.tell_parent(process, parent, (CLD_STOPPED, signal as i32));
+    }
+
+    /// Whether a thread can run now.
+    pub(crate) fn can_run(&self, thread: usize) -> bool {
+        let t = &self.threads[thread];
+        t.wait == Wait::Runnable && self.processes[t.process].stopped.is_none()
+    }
 }
+
+/// What `siginfo` says of children.
+const CLD_EXITED: i32 = 1;
+const CLD_KILLED: i32 = 2;
+const CLD_STOPPED: i32 = 5;
 
 /// Guest descriptors 0, 1 and 2.
 fn stdio(config: &Config) -> Result<Vec<Option<OpenFile>>, Error> {

@@ -22,6 +22,9 @@ use crate::user::{Config, Outcome, csr};
 /// Instructions that a thread runs at once while no other can.
 const ALONE: u64 = 1 << 20;
 
+/// The kernel's own result for a call that it makes again.
+const RESTART: i64 = -512;
+
 /// A simulated Linux with its programs.
 #[derive(Debug)]
 pub(crate) struct Machine<T> {
@@ -106,7 +109,7 @@ impl<T: Tracer> Machine<T> {
         if let Some(status) = self.kernel.verdict() {
             return Ok(Some(Outcome { status, retired: self.retired() }));
         }
-        if self.kernel.threads[self.thread].wait != Wait::Runnable {
+        if !self.kernel.can_run(self.thread) {
             self.unfinished = None;
         } else if self.turn(self.thread)? == More::Enough {
             return Ok(Some(Outcome { status: unknown, retired: self.retired() }));
@@ -128,9 +131,7 @@ impl<T: Tracer> Machine<T> {
     fn next_runnable(&mut self, after: usize) -> Option<usize> {
         syscall::expire(&mut self.kernel);
         let count = self.kernel.threads.len();
-        (1..=count)
-            .map(|n| (after + n) % count)
-            .find(|&t| self.kernel.threads[t].wait == Wait::Runnable)
+        (1..=count).map(|n| (after + n) % count).find(|&t| self.kernel.can_run(t))
     }
 
     /// One thread's turn, to its end or to where a debugger stops it.
@@ -146,11 +147,11 @@ impl<T: Tracer> Machine<T> {
         {
             return Ok(More::Enough);
         }
-        while self.kernel.threads[thread].wait == Wait::Runnable {
+        while self.kernel.can_run(thread) {
             if self.deliver_signals(thread)? == More::Enough {
                 return Ok(More::Enough);
             }
-            if self.kernel.threads[thread].wait != Wait::Runnable || left == 0 {
+            if !self.kernel.can_run(thread) || left == 0 {
                 break;
             }
             let pc = self.kernel.threads[thread].cpu.pc;
@@ -292,30 +293,63 @@ impl<T: Tracer> Machine<T> {
             let process = self.kernel.threads[thread].process;
             return self.end_process(process, EndStatus::Killed(signal as i32));
         }
-        self.deliver(thread, Info { signal, code, value })
+        self.deliver(thread, Info { signal, code, value, extra: 0 })
     }
 
-    /// Delivers what is pending and not blocked.
+    /// Delivers what is pending and not blocked. A call that was interrupted and
+    /// then not for a handler's sake goes on.
     fn deliver_signals(&mut self, thread: usize) -> Flow<T> {
-        loop {
-            let t = &mut self.kernel.threads[thread];
-            let Some(signal) = t.pending.first_outside(t.blocked) else { return Ok(More::Yes) };
-            t.pending = t.pending.without(signal);
-            let process = t.process;
+        while let Some(info) = self.kernel.take_signal(thread) {
+            let signal = info.signal;
+            let process = self.kernel.threads[thread].process;
             match self.kernel.processes[process].actions[signal as usize].effect(signal) {
                 Effect::Ignore => {}
                 Effect::Terminate => {
                     return self.end_process(process, EndStatus::Killed(signal as i32));
                 }
+                Effect::Stop => {
+                    self.kernel.stop(process, signal);
+                    return Ok(More::Yes);
+                }
                 Effect::Handle => {
-                    let pid = u64::from(self.kernel.processes[process].pid);
-                    let more = self.deliver(thread, Info { signal, code: 0, value: pid })?;
-                    if more == More::Enough {
+                    if self.give_up_call(thread, signal)? == More::Enough
+                        || self.deliver(thread, info)? == More::Enough
+                    {
                         return Ok(More::Enough);
                     }
                 }
             }
         }
+        match self.kernel.threads[thread].interrupted.take() {
+            Some(number) => {
+                self.kernel.threads[thread].in_call = Some(number);
+                self.finish_call(thread, number)
+            }
+            None => Ok(More::Yes),
+        }
+    }
+
+    /// A handler is about to run in the middle of a call: afterwards the call is
+    /// made again, or has failed.
+    fn give_up_call(&mut self, thread: usize, signal: u32) -> Flow<T> {
+        let Some(number) = self.kernel.threads[thread].interrupted.take() else {
+            return Ok(More::Yes);
+        };
+        let action = self.kernel.process(thread).actions[signal as usize];
+        let written = std::mem::take(&mut self.kernel.threads[thread].transferred);
+        let cpu = &mut self.kernel.threads[thread].cpu;
+        let result = if written > 0 {
+            cpu.set_x(10, written);
+            written as i64
+        } else if action.restarts() && syscall::may_restart(number) {
+            cpu.pc = cpu.pc.wrapping_sub(4);
+            RESTART
+        } else {
+            let failed = -i64::from(rustix::io::Errno::INTR.raw_os_error());
+            cpu.set_x(10, failed as u64);
+            failed
+        };
+        self.event(thread, &Event::SyscallReturn { number, result })
     }
 
     fn deliver(&mut self, thread: usize, info: Info) -> Flow<T> {
@@ -324,7 +358,7 @@ impl<T: Tracer> Machine<T> {
         self.kernel.process(thread).actions[number] = action.after_delivery();
         let (t, mut world) = self.kernel.hart(thread);
         let interrupted = t.cpu.pc;
-        let state = (t.blocked, t.signal_stack);
+        let state = (t.lent_mask.take().unwrap_or(t.blocked), t.signal_stack);
         t.blocked = action.blocked(info.signal, t.blocked);
         if signal::enter(&mut t.cpu, &mut world.0, &action, info, state).is_err() {
             let process = t.process;
@@ -356,6 +390,8 @@ impl<T: Tracer> Machine<T> {
         let result = match answer {
             Answer::Wait(wait) => {
                 self.kernel.threads[thread].wait = wait;
+                // The call may have lent a mask under which a signal is due.
+                self.kernel.interrupt(thread);
                 return Ok(More::Yes);
             }
             Answer::WaitThen(wait) => {
@@ -363,6 +399,7 @@ impl<T: Tracer> Machine<T> {
                 let t = &mut self.kernel.threads[thread];
                 t.wait = wait;
                 t.in_call = None;
+                self.kernel.interrupt(thread);
                 return Ok(More::Yes);
             }
             Answer::ExitThread(status) => return self.end_thread(thread, status),
@@ -376,6 +413,9 @@ impl<T: Tracer> Machine<T> {
         };
         let t = &mut self.kernel.threads[thread];
         t.in_call = None;
+        if let Some(mask) = t.lent_mask.take() {
+            t.blocked = mask;
+        }
         if let Some(value) = result {
             t.cpu.set_x(10, value);
         }

@@ -8,7 +8,7 @@ use ichnos_base::{EndStatus, ProcessId, ThreadId};
 use rustix::fd::OwnedFd;
 
 use crate::cpu::{Cpu, FloatState};
-use crate::user::signal::{Action, SIGNALS, SignalSet};
+use crate::user::signal::{Action, Queue, SIGNALS, SignalSet};
 use crate::user::space::Space;
 
 /// An open file of a process.
@@ -34,6 +34,16 @@ pub(crate) struct Process {
     pub(crate) ended: Option<EndStatus>,
     /// Whether its parent has asked.
     pub(crate) reaped: bool,
+    /// The process group.
+    pub(crate) group: u32,
+    /// The signal that stopped it, if it is stopped.
+    pub(crate) stopped: Option<u32>,
+    /// Whether the parent has heard of that.
+    pub(crate) stop_told: bool,
+    /// Signals for whichever thread takes them.
+    pub(crate) pending: Queue,
+    /// When SIGALRM comes, and how long after that again.
+    pub(crate) alarm: Option<(u64, u64)>,
 }
 
 /// What a thread waits for.
@@ -47,8 +57,9 @@ pub(crate) enum Wait {
     Until(Option<u64>),
     /// A host file that is not ready: the call is made again later.
     File { fd: i32, write: bool },
-    /// Any of several host files: the call is made again later.
-    Poll { until: Option<u64> },
+    /// Any of several host files, or a signal: the call is made again when time
+    /// has passed since it was tried.
+    Poll { until: Option<u64>, tried: u64 },
     /// A child's end: the call is made again later.
     Child,
     /// The end or exec of the process it made by `vfork`.
@@ -73,12 +84,18 @@ pub(crate) struct Thread {
     /// Cleared and woken when the thread ends.
     pub(crate) clear_tid: u64,
     pub(crate) blocked: SignalSet,
-    pub(crate) pending: SignalSet,
+    pub(crate) pending: Queue,
+    /// The mask to be restored when a call that lent another is over.
+    pub(crate) lent_mask: Option<SignalSet>,
+    /// A call that a signal interrupted.
+    pub(crate) interrupted: Option<u64>,
     pub(crate) signal_stack: SignalStack,
     /// The space's epoch that the translation table was filled in.
     pub(crate) epoch: u64,
     /// When a call that polls gives up.
     pub(crate) poll_until: Option<u64>,
+    /// Bytes that a call has written before it had to wait.
+    pub(crate) transferred: u64,
     /// A system call whose return is still to be told.
     pub(crate) in_call: Option<u64>,
 }
@@ -103,10 +120,13 @@ impl Thread {
             wait: Wait::Runnable,
             clear_tid: 0,
             blocked: SignalSet::default(),
-            pending: SignalSet::default(),
+            pending: Queue::default(),
+            lent_mask: None,
+            interrupted: None,
             signal_stack: SignalStack { flags: 2, ..SignalStack::default() },
             epoch: 0,
             poll_until: None,
+            transferred: 0,
             in_call: None,
         }
     }

@@ -19,10 +19,14 @@ pub(crate) const SIGKILL: u32 = 9;
 pub(crate) const SIGSEGV: u32 = 11;
 pub(crate) const SIGPIPE: u32 = 13;
 pub(crate) const SIGCHLD: u32 = 17;
-const SIGCONT: u32 = 18;
+pub(crate) const SIGALRM: u32 = 14;
+pub(crate) const SIGCONT: u32 = 18;
+const SIGSTOP: u32 = 19;
+const SIGTTOU: u32 = 22;
 const SIGURG: u32 = 23;
 const SIGWINCH: u32 = 28;
 
+const SA_RESTART: u64 = 0x1000_0000;
 const SA_NODEFER: u64 = 0x4000_0000;
 const SA_RESETHAND: u64 = 0x8000_0000;
 const SA_ONSTACK: u64 = 0x0800_0000;
@@ -40,14 +44,48 @@ impl SignalSet {
         Self(self.0 & !(1 << (signal - 1)))
     }
 
-    /// The lowest signal in this set that is not in `other`.
-    pub(crate) const fn first_outside(self, other: Self) -> Option<u32> {
-        match self.0 & !other.0 {
-            0 => None,
-            bits => Some(bits.trailing_zeros() + 1),
-        }
+    pub(crate) const fn has(self, signal: u32) -> bool {
+        self.0 >> (signal - 1) & 1 != 0
     }
 }
+
+/// Signals that were sent and not delivered yet. Those of the classical ones that
+/// are there already are not added; real-time ones queue up.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Queue(Vec<Info>);
+
+impl Queue {
+    pub(crate) fn push(&mut self, info: Info) {
+        if info.signal >= FIRST_REAL_TIME || !self.set().has(info.signal) {
+            self.0.push(info);
+        }
+    }
+
+    pub(crate) fn set(&self) -> SignalSet {
+        self.0.iter().fold(SignalSet::default(), |set, info| set.with(info.signal))
+    }
+
+    /// The lowest signal that is not blocked, the first of its number.
+    pub(crate) fn take_outside(&mut self, blocked: SignalSet) -> Option<Info> {
+        let open = |info: &Info| !blocked.has(info.signal);
+        let lowest = self.0.iter().filter(|i| open(i)).map(|i| i.signal).min()?;
+        let at = self.0.iter().position(|i| i.signal == lowest)?;
+        Some(self.0.remove(at))
+    }
+
+    /// Whether a signal waits that is not blocked.
+    pub(crate) fn is_open(&self, blocked: SignalSet) -> bool {
+        self.0.iter().any(|info| !blocked.has(info.signal))
+    }
+
+    /// Forgets all signals of these numbers.
+    pub(crate) fn remove(&mut self, signals: SignalSet) {
+        self.0.retain(|info| !signals.has(info.signal));
+    }
+}
+
+/// The first of the real-time signals.
+const FIRST_REAL_TIME: u32 = 32;
 
 /// What a process does on a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,6 +101,8 @@ pub(crate) struct Action {
 pub(crate) enum Effect {
     Ignore,
     Terminate,
+    /// The process stops until it is told to go on.
+    Stop,
     Handle,
 }
 
@@ -71,9 +111,15 @@ impl Action {
         match self.handler {
             1 => Effect::Ignore,
             0 if matches!(signal, SIGCHLD | SIGCONT | SIGURG | SIGWINCH) => Effect::Ignore,
+            0 if matches!(signal, SIGSTOP..=SIGTTOU) => Effect::Stop,
             0 => Effect::Terminate,
             _ => Effect::Handle,
         }
+    }
+
+    /// Whether a call that the signal interrupted is made again.
+    pub(crate) const fn restarts(&self) -> bool {
+        self.flags & SA_RESTART != 0
     }
 
     /// What becomes of the action once its handler runs.
@@ -93,8 +139,17 @@ impl Action {
 pub(crate) struct Info {
     pub(crate) signal: u32,
     pub(crate) code: i32,
-    /// The faulting address, or the sender.
+    /// The faulting address, or the sender's process and user.
     pub(crate) value: u64,
+    /// The child's status, or the value that goes with a queued signal.
+    pub(crate) extra: u64,
+}
+
+impl Info {
+    /// A signal that this process sent itself, or that nobody sent.
+    pub(crate) const fn plain(signal: u32) -> Self {
+        Self { signal, code: 0, value: 0, extra: 0 }
+    }
 }
 
 // The layout of the kernel's `struct rt_sigframe` for riscv64.
@@ -104,6 +159,16 @@ const MASK_AT: usize = INFO_SIZE + 40;
 const REGISTERS_AT: usize = INFO_SIZE + 176;
 const FLOATS_AT: usize = REGISTERS_AT + 256;
 const FRAME_SIZE: usize = FLOATS_AT + 528;
+
+/// `siginfo_t`.
+pub(crate) fn info_bytes(info: &Info) -> [u8; INFO_SIZE] {
+    let mut bytes = [0; INFO_SIZE];
+    bytes[..4].copy_from_slice(&info.signal.to_le_bytes());
+    bytes[8..12].copy_from_slice(&info.code.to_le_bytes());
+    bytes[16..24].copy_from_slice(&info.value.to_le_bytes());
+    bytes[24..32].copy_from_slice(&info.extra.to_le_bytes());
+    bytes
+}
 
 /// Puts a frame on the stack and sends the hart to the handler.
 pub(crate) fn enter(
@@ -115,9 +180,7 @@ pub(crate) fn enter(
 ) -> Result<(), Errno> {
     let mut frame = vec![0; FRAME_SIZE];
     let mut put = |at: usize, bytes: &[u8]| frame[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, &info.signal.to_le_bytes());
-    put(8, &info.code.to_le_bytes());
-    put(16, &info.value.to_le_bytes());
+    put(0, &info_bytes(&info));
     put(STACK_AT, &stack.start.to_le_bytes());
     put(STACK_AT + 8, &stack.flags.to_le_bytes());
     put(STACK_AT + 16, &stack.size.to_le_bytes());

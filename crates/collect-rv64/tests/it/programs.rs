@@ -23,6 +23,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("matrix", &["40"]),
     ("threads", &[]),
     ("unix", &["file-of-the-test"]),
+    ("channels", &[]),
 ];
 
 #[test]
@@ -55,6 +56,19 @@ fn dynamic_programs_behave_as_under_qemu() {
         let Some((theirs, _)) = under_qemu(&program, args, Some(SYSROOT)) else { return };
         let (ours, _, _) = here(&program, args, &folder, Some(SYSROOT));
         assert_eq!(ours, theirs, "{name}");
+    }
+}
+
+/// The host's network decides when bytes arrive, so such a program behaves the
+/// same but need not repeat to the instruction.
+#[test]
+fn programs_talk_over_the_hosts_network() {
+    let folder = Folder::new("internet");
+    let Some(program) = compile(&folder, "channels", &["-static"]) else { return };
+    let Some((theirs, _)) = under_qemu(&program, &["internet"], None) else { return };
+    assert!(theirs.output.contains("300000 bytes") && !theirs.output.contains("NO"));
+    for speed in [Speed::Generated, Speed::Interpreted] {
+        assert_eq!(here_at(speed, &program, &["internet"], &folder, None).0, theirs);
     }
 }
 
@@ -158,6 +172,7 @@ fn records_follow_the_program() {
         let threads = match *name {
             "threads" => 7,
             "unix" => 2,
+            "channels" => 9,
             _ => 1,
         };
         assert_eq!(checker.started, threads, "{name}");

@@ -9,16 +9,17 @@ use crate::program::{execution, step};
 use crate::tape::{Item, Tape, read, written};
 
 /// What din keeps of a record: nothing but instructions, loads and stores, and of
-/// these addresses and, in the sized style, sizes.
+/// these addresses and, in the sized style, sizes; else they end with their word of
+/// four bytes, as Dinero has it.
 fn kept(record: &Record, style: DinStyle) -> Option<Record> {
     let sized = style == DinStyle::Sized;
-    let size = |n: u32| if sized { n } else { 4 };
+    let size = |addr: GuestVa, n: u32| if sized { n } else { 4 - (addr.0 % 4) as u32 };
     Some(match *record {
         Record::Insn { pc, len, .. } => {
-            Record::insn(pc, if sized { len } else { 4 }, InsnKind::OTHER)
+            Record::insn(pc, size(pc, u32::from(len)) as u8, InsnKind::OTHER)
         }
-        Record::Load { addr, size: n, .. } => Record::load(addr, size(n)),
-        Record::Store { addr, size: n, .. } => Record::store(addr, size(n)),
+        Record::Load { addr, size: n, .. } => Record::load(addr, size(addr, n)),
+        Record::Store { addr, size: n, .. } => Record::store(addr, size(addr, n)),
         _ => return None,
     })
 }

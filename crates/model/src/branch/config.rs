@@ -88,6 +88,30 @@ impl DirectionConfig {
         Self::ALL.into_iter().find(|&(known, _)| known == name).map(|(_, config)| config)
     }
 
+    /// The size of that name, if the predictor has it; sizes have the names of the
+    /// fields here.
+    pub fn size_mut(&mut self, name: &str) -> Option<&mut u32> {
+        Some(match (self, name) {
+            (Self::Bimodal { log_entries }, "log_entries")
+            | (Self::Gshare { log_entries, .. }, "log_entries")
+            | (Self::Local { log_entries, .. }, "log_entries") => log_entries,
+            (Self::Gshare { history, .. }, "history")
+            | (Self::Local { history, .. }, "history")
+            | (Self::Perceptron { history, .. }, "history") => history,
+            (Self::Tournament { log_local, .. }, "log_local") => log_local,
+            (Self::Tournament { local_history, .. }, "local_history") => local_history,
+            (Self::Tournament { log_global, .. }, "log_global") => log_global,
+            (Self::Perceptron { entries, .. }, "entries") => entries,
+            (Self::Tage(tage), "tables") => &mut tage.tables,
+            (Self::Tage(tage), "log_entries") => &mut tage.log_entries,
+            (Self::Tage(tage), "log_bimodal") => &mut tage.log_bimodal,
+            (Self::Tage(tage), "tag_bits") => &mut tage.tag_bits,
+            (Self::Tage(tage), "shortest") => &mut tage.shortest,
+            (Self::Tage(tage), "longest") => &mut tage.longest,
+            _ => return None,
+        })
+    }
+
     fn check(&self) -> Result<(), Error> {
         let log = |field, value: u32| range(field, u64::from(value), 1, 28);
         match *self {

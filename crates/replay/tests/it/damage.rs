@@ -109,6 +109,61 @@ fn the_small_trace_is_good() {
     assert!(bytes.len() < 20_000, "small enough for what follows: {}", bytes.len());
 }
 
+/// The smallest trace with all sorts of chunks: one thread, an event, two stream chunks.
+fn tiny_trace() -> (Vec<u8>, Lists) {
+    let mut records = Vec::new();
+    for turn in 0..4 {
+        records.push(Record::insn(GuestVa(0x1000), 4, InsnKind::OTHER));
+        records.push(Record::load(GuestVa(0x8000 + turn * turn), 4));
+        records.push(Record::insn(GuestVa(0x1004), 2, InsnKind::BRANCH));
+        records.push(Record::branch(turn != 3, GuestVa(0x1000)));
+    }
+    let inputs = [Input::Event(0, 0), Input::Records(0, records, None)];
+    let mut options = Options::default();
+    options.chunk_insns = 4;
+    let mut writer = Writer::new(Vec::new(), options).expect("a writer");
+    crate::twin::push(&inputs, &mut writer).expect("written");
+    writer.finish().expect("finished");
+    let mut all = Twin::default();
+    crate::twin::push(&inputs, &mut all).expect("infallible");
+    (writer.into_inner(), all.by_thread)
+}
+
+#[test]
+fn every_other_value_of_every_byte_is_found_out() {
+    let (bytes, all) = tiny_trace();
+    assert_eq!(read(&bytes), Some((all.clone(), true)));
+    assert!(bytes.len() < 1500, "small enough for what follows: {}", bytes.len());
+    let mut damaged = bytes.clone();
+    for at in 0..bytes.len() {
+        for flip in 1..=255 {
+            damaged[at] = bytes[at] ^ flip;
+            if let Some((lists, complete)) = read(&damaged) {
+                let what = format!("byte {at} xor {flip:#x}");
+                assert_prefixes(&lists, &all, &what);
+                assert!(!complete, "{what}: nobody noticed");
+            }
+        }
+        damaged[at] = bytes[at];
+    }
+}
+
+#[test]
+fn a_lost_header_is_taken_from_the_index() {
+    let (bytes, _) = small_trace();
+    let about = format!("{:?}", Reader::from_bytes(bytes.clone()).expect("good").about());
+    // Magic, version, instruction set, body.
+    for at in [0, 8, 10, 17] {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x55;
+        let mut out = Vec::new();
+        let salvaged = salvage_bytes(damaged, &mut out).expect("salvaged");
+        assert!(matches!(salvaged.lost[..], [ichnos_trace::Lost::Header(_)]), "{salvaged:?}");
+        let reader = Reader::from_bytes(out).expect("good again");
+        assert_eq!(format!("{:?}", reader.about()), about);
+    }
+}
+
 #[test]
 fn every_changed_byte_is_found_out() {
     let (bytes, all) = small_trace();

@@ -1,10 +1,12 @@
 //! The crate's one integration binary: round trips against a naive twin, parts of
-//! traces, plans with raw words, damage, and a short run of the fuzz targets.
+//! traces, plans with raw words, words through memory, damage, memory, and a short run of the fuzz targets.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod damage;
 mod fuzz;
+mod memory;
 mod naive;
 mod parts;
 mod plan;
 mod twin;
+mod wires;

@@ -6,12 +6,13 @@
 
 mod confine;
 mod exec;
+mod files;
 mod memory;
 mod process;
 mod signal;
 
 use super::ctx::{Ctx, reg};
-use super::{glue, maps, state, sys, trace};
+use super::{glue, maps, state, sync, sys, trace};
 use crate::words;
 
 /// The call must be made again after a signal: the kernel's own number for it.
@@ -39,8 +40,10 @@ pub fn run(ctx: &mut Ctx) {
     let args = args(ctx);
     let [a, b, c, d, e, f] = args;
     trace::numbers(ctx, words::SYSCALL, &[number as u64, a, b, c, d, e, f]);
+    sync::before_call(ctx, number, &args);
     match answer(ctx, number) {
         Answer::Value(value) => {
+            sync::after_call(ctx, number, &args, value);
             tell_return(ctx, number, told_result(ctx, number, value));
             finish(ctx, value);
             if maps::may_change(number, &args, value) {
@@ -126,6 +129,8 @@ fn answer(ctx: &mut Ctx, number: i64) -> Answer {
         libc::SYS_getrlimit | libc::SYS_setrlimit | libc::SYS_prlimit64 => {
             confine::limit(ctx, number)
         }
+        libc::SYS_open | libc::SYS_openat => files::open(ctx, number),
+        libc::SYS_read => files::read(ctx),
         // The engine moves code, which restartable sequences do not survive; and what
         // io_uring does to memory nobody sees.
         libc::SYS_rseq | libc::SYS_io_uring_setup => Answer::Value(-i64::from(libc::ENOSYS)),

@@ -11,7 +11,7 @@ use crate::engine::ctx::{Ctx, reg};
 use crate::engine::lock::Lock;
 use crate::engine::maps::{self, Table};
 use crate::engine::thread::Seed;
-use crate::engine::{alloc, glue, state, sys, tap, thread, trace};
+use crate::engine::{alloc, glue, state, sync, sys, tap, thread, trace};
 use crate::words;
 
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
@@ -201,6 +201,9 @@ fn clone_sharing(ctx: &mut Ctx, request: &Request) -> Answer {
     // SAFETY: the thread's data lives as long as its context.
     unsafe { &mut *child.thread }.borrowed = request.flags & CLONE_VFORK != 0;
     child.id = numbers.thread;
+    if state::get().traced && numbers.life.is_none() {
+        sync::activate((child.fs, child.id));
+    }
     let mut structure = [0; 11];
     let args = native_args(request, child.engine_sp, &mut structure);
     // SAFETY: the child runs on its own engine stack with its own context.
@@ -269,7 +272,9 @@ fn fork(ctx: &mut Ctx, request: &Request) -> Answer {
     let threads = state.threads.lock();
     // SAFETY: the thread's data lives as long as its context.
     let actions = unsafe { &*ctx.thread }.actions.lock();
-    let result = trace::held(|| thread::held(|| alloc::held(|| judged(args[0] as i64, call))));
+    let result = trace::held(|| {
+        thread::held(|| sync::held(|| alloc::held(|| judged(args[0] as i64, call))))
+    });
     drop((threads, actions));
     if result != 0 {
         drop(cache);

@@ -254,6 +254,51 @@ impl Call<'_> {
         Ok(0)
     }
 
+    pub(super) fn truncate(&mut self) -> Result<u64, Errno> {
+        let [path, len, ..] = self.args;
+        let place = self.place(AT_FDCWD, path)?;
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(place.folder(), &place.path, flags, Mode::empty())?;
+        rustix::fs::ftruncate(file, len)?;
+        Ok(0)
+    }
+
+    pub(super) fn fallocate(&mut self) -> Result<u64, Errno> {
+        let [fd, mode, offset, len, ..] = self.args;
+        let mode = rustix::fs::FallocateFlags::from_bits(mode as u32).ok_or(Errno::OPNOTSUPP)?;
+        let file = self.host_file(fd)?;
+        rustix::fs::fallocate(&*file, mode, offset, len)?;
+        Ok(0)
+    }
+
+    pub(super) fn memfd_create(&mut self) -> Result<u64, Errno> {
+        let [name, flags, ..] = self.args;
+        let name = self.view().read_text(name)?;
+        let host = rustix::fs::MemfdFlags::CLOEXEC;
+        let fd = rustix::fs::memfd_create(name, host)?;
+        let file = OpenFile { fd: Rc::new(fd), close_on_exec: flags & 1 != 0 };
+        Ok(self.process().install(file, 0))
+    }
+
+    /// Closes all descriptors of a range, or marks them to be closed at exec.
+    pub(super) fn close_range(&mut self) -> Result<u64, Errno> {
+        const MARK: u64 = 4;
+        let [first, last, flags, ..] = self.args;
+        if first > last {
+            return Err(Errno::INVAL);
+        }
+        let files = &mut self.process().files;
+        let end = usize::try_from(last).unwrap_or(usize::MAX).saturating_add(1).min(files.len());
+        let start = usize::try_from(first).unwrap_or(usize::MAX).min(end);
+        for slot in &mut files[start..end] {
+            match slot {
+                Some(file) if flags & MARK != 0 => file.close_on_exec = true,
+                _ => *slot = None,
+            }
+        }
+        Ok(0)
+    }
+
     pub(super) fn fchmod(&mut self) -> Result<u64, Errno> {
         let [fd, mode, ..] = self.args;
         let file = self.host_file(fd)?;

@@ -36,9 +36,28 @@ impl Call<'_> {
         .into())
     }
 
-    /// Process groups and sessions: a process leads its own.
-    pub(super) fn groups(&mut self, number: u64) -> Result<u64, Errno> {
-        if number == 154 { Ok(0) } else { Ok(self.process().pid.into()) }
+    /// Real, effective and saved are the same.
+    pub(super) fn three_ids(&mut self, number: u64) -> Result<u64, Errno> {
+        let [a, b, c, ..] = self.args;
+        let id = self.user_ids(if number == 148 { 174 } else { 176 })? as u32;
+        for va in [a, b, c] {
+            self.view().write_u32(va, id)?;
+        }
+        Ok(0)
+    }
+
+    pub(super) fn sched_getparam(&mut self) -> Result<u64, Errno> {
+        let [_, va, ..] = self.args;
+        self.view().write_u32(va, 0)?;
+        Ok(0)
+    }
+
+    pub(super) fn getcpu(&mut self) -> Result<u64, Errno> {
+        let [cpu, node, ..] = self.args;
+        for va in [cpu, node].into_iter().filter(|va| *va != 0) {
+            self.view().write_u32(va, 0)?;
+        }
+        Ok(0)
     }
 
     pub(super) fn rlimit(&mut self, number: u64) -> Result<u64, Errno> {

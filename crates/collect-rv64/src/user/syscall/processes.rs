@@ -11,7 +11,7 @@ use super::{Answer, Call};
 use crate::user::kernel::News;
 use crate::user::loader::{self, Command, host_path};
 use crate::user::process::{Process, Thread, Wait};
-use crate::user::signal::{Action, SIGNALS};
+use crate::user::signal::{Action, Info, Queue, SIGCHLD, SIGNALS, info_bytes};
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
@@ -21,6 +21,11 @@ const CLONE_PARENT_SETTID: u64 = 0x10_0000;
 const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
 const CLONE_CHILD_SETTID: u64 = 0x100_0000;
 const WNOHANG: u64 = 1;
+const WSTOPPED: u64 = 2;
+const WEXITED: u64 = 4;
+const WNOWAIT: u64 = 0x100_0000;
+const SETPGID: u64 = 154;
+const SETSID: u64 = 157;
 /// Arguments and environment together, as on Linux.
 const MOST_ARGUMENTS: usize = 2 << 20;
 
@@ -118,6 +123,11 @@ impl Call<'_> {
             threads: 1,
             ended: None,
             reaped: false,
+            group: parent.group,
+            stopped: None,
+            stop_told: false,
+            pending: Queue::default(),
+            alarm: None,
         };
         self.kernel.processes.push(child);
         id.index()
@@ -207,28 +217,25 @@ impl Call<'_> {
 
     pub(super) fn wait4(&mut self) -> Result<Answer, Errno> {
         let [which, status_at, options, usage_at, ..] = self.args;
-        let own = self.process().pid;
-        let wanted = which as i32;
-        let mine =
-            |p: &Process| p.parent == own && !p.reaped && (wanted <= 0 || p.pid == wanted as u32);
-        let children = &self.kernel.processes;
-        if !children.iter().any(mine) {
-            return Err(Errno::CHILD);
-        }
-        let Some(index) = children.iter().position(|p| mine(p) && p.ended.is_some()) else {
-            if options & WNOHANG != 0 {
-                return Ok(Answer::Value(0));
-            }
-            return Ok(Answer::Wait(Wait::Child));
+        let group = self.process().group;
+        let whom = match which as i32 {
+            -1 => Whom::Anyone,
+            0 => Whom::Group(group),
+            n @ ..-1 => Whom::Group(n.unsigned_abs()),
+            n => Whom::One(n as u32),
+        };
+        let Some((index, change)) = self.changed_child(whom, options | WEXITED)? else {
+            return Ok(nobody_yet(options));
         };
         let child = &mut self.kernel.processes[index];
-        child.reaped = true;
-        let (pid, ended) = (child.pid, child.ended);
-        let status = match ended {
-            Some(EndStatus::Exited(code)) => (code as u32 & 0xff) << 8,
-            Some(EndStatus::Killed(signal)) => signal as u32 & 0x7f,
-            _ => 0,
+        let pid = child.pid;
+        let status = match change {
+            Change::Ended(EndStatus::Exited(code)) => (code as u32 & 0xff) << 8,
+            Change::Ended(EndStatus::Killed(signal)) => signal as u32 & 0x7f,
+            Change::Ended(_) => 0,
+            Change::Stopped(signal) => signal << 8 | 0x7f,
         };
+        child.note(change);
         if status_at != 0 {
             self.view().write_u32(status_at, status)?;
         }
@@ -237,4 +244,116 @@ impl Call<'_> {
         }
         Ok(Answer::Value(pid.into()))
     }
+
+    pub(super) fn waitid(&mut self) -> Result<Answer, Errno> {
+        let [kind, id, info_at, options, usage_at, _] = self.args;
+        let whom = match kind {
+            0 => Whom::Anyone,
+            1 => Whom::One(id as u32),
+            2 if id == 0 => Whom::Group(self.process().group),
+            2 => Whom::Group(id as u32),
+            _ => return Err(Errno::INVAL),
+        };
+        let found = self.changed_child(whom, options)?;
+        let Some((index, change)) = found else {
+            if options & WNOHANG != 0 && info_at != 0 {
+                self.view().write(info_at, &[0; 128])?;
+            }
+            return Ok(nobody_yet(options));
+        };
+        let child = &mut self.kernel.processes[index];
+        let pid = u64::from(child.pid);
+        let (code, status) = match change {
+            Change::Ended(EndStatus::Killed(signal)) => (2, signal),
+            Change::Ended(EndStatus::Exited(code)) => (1, code),
+            Change::Ended(_) => (1, 0),
+            Change::Stopped(signal) => (5, signal as i32),
+        };
+        if options & WNOWAIT == 0 {
+            child.note(change);
+        }
+        if info_at != 0 {
+            let extra = u64::from(status as u32);
+            let bytes = info_bytes(&Info { signal: SIGCHLD, code, value: pid, extra });
+            self.view().write(info_at, &bytes)?;
+        }
+        if usage_at != 0 {
+            self.view().write(usage_at, &[0; 144])?;
+        }
+        Ok(Answer::Value(0))
+    }
+
+    /// A child that ended or stopped and that this process has not heard of.
+    fn changed_child(
+        &mut self,
+        whom: Whom,
+        options: u64,
+    ) -> Result<Option<(usize, Change)>, Errno> {
+        let own = self.process().pid;
+        let mine = |p: &Process| {
+            let meant = match whom {
+                Whom::Anyone => true,
+                Whom::One(pid) => p.pid == pid,
+                Whom::Group(group) => p.group == group,
+            };
+            p.parent == own && !p.reaped && meant
+        };
+        let children = &self.kernel.processes;
+        if !children.iter().any(mine) {
+            return Err(Errno::CHILD);
+        }
+        let change = |p: &Process| match (p.ended, p.stopped) {
+            (Some(status), _) if options & WEXITED != 0 => Some(Change::Ended(status)),
+            (None, Some(signal)) if options & WSTOPPED != 0 && !p.stop_told => {
+                Some(Change::Stopped(signal))
+            }
+            _ => None,
+        };
+        let mut mine = children.iter().enumerate().filter(|(_, p)| mine(p));
+        Ok(mine.find_map(|(n, p)| change(p).map(|c| (n, c))))
+    }
+
+    /// Process groups and sessions; a session is its first process's group.
+    pub(super) fn groups(&mut self, number: u64) -> Result<u64, Errno> {
+        let [pid, group, ..] = self.args;
+        let own = self.process().pid;
+        let pid = if matches!(number, 157) || pid == 0 { own } else { pid as u32 };
+        let found = |p: &&mut Process| p.pid == pid && !p.reaped;
+        let process = self.kernel.processes.iter_mut().find(found).ok_or(Errno::SRCH)?;
+        match number {
+            SETPGID => process.group = if group == 0 { pid } else { group as u32 },
+            SETSID => process.group = pid,
+            _ => return Ok(process.group.into()),
+        }
+        Ok(if number == SETSID { pid.into() } else { 0 })
+    }
+}
+
+/// Whose end is waited for.
+#[derive(Clone, Copy)]
+enum Whom {
+    Anyone,
+    One(u32),
+    Group(u32),
+}
+
+/// What happened to a child.
+#[derive(Clone, Copy)]
+enum Change {
+    Ended(EndStatus),
+    Stopped(u32),
+}
+
+impl Process {
+    /// Its parent has heard of a change.
+    fn note(&mut self, change: Change) {
+        match change {
+            Change::Ended(_) => self.reaped = true,
+            Change::Stopped(_) => self.stop_told = true,
+        }
+    }
+}
+
+fn nobody_yet(options: u64) -> Answer {
+    if options & WNOHANG != 0 { Answer::Value(0) } else { Answer::Wait(Wait::Child) }
 }

@@ -5,11 +5,13 @@ use rustix::io::Errno;
 
 use super::{Answer, Call};
 use crate::user::kernel::News;
-use crate::user::process::{SignalStack, Wait};
-use crate::user::signal::{self, Action, SIGKILL, SIGNALS, SignalSet};
+use crate::user::process::{Process, SignalStack, Thread, Wait};
+use crate::user::signal::{self, Action, Info, SIGKILL, SIGNALS, SignalSet};
 
 const SIGSTOP: u64 = 19;
 const SS_DISABLE: u32 = 2;
+const SI_USER: i32 = 0;
+const SI_TKILL: i32 = -6;
 
 impl Call<'_> {
     pub(super) fn rt_sigaction(&mut self) -> Result<u64, Errno> {
@@ -63,11 +65,68 @@ impl Call<'_> {
     /// Waits for a signal; delivery to its handler ends the wait.
     pub(super) fn rt_sigsuspend(&mut self) -> Result<Answer, Errno> {
         let [va, ..] = self.args;
-        let set = self.view().read_u64(va)?;
+        self.lend_mask(va)?;
+        Ok(self.wait_again(None, Answer::Error(Errno::INTR)))
+    }
+
+    /// Signals that are blocked and have come.
+    pub(super) fn rt_sigpending(&mut self) -> Result<u64, Errno> {
+        let [va, ..] = self.args;
+        let own = self.kernel.threads[self.thread].pending.set();
+        let all = SignalSet(own.0 | self.process().pending.set().0);
+        self.view().write_u64(va, all.0)?;
+        Ok(0)
+    }
+
+    /// Takes a signal of a set without a handler.
+    pub(super) fn rt_sigtimedwait(&mut self) -> Result<Answer, Errno> {
+        let [set, info_at, timeout_at, ..] = self.args;
+        let others = SignalSet(!self.view().read_u64(set)?);
         let t = &mut self.kernel.threads[self.thread];
-        t.blocked = SignalSet(set);
-        t.cpu.set_x(10, -i64::from(Errno::INTR.raw_os_error()) as u64);
-        Ok(Answer::WaitThen(Wait::Until(None)))
+        let taken = t.pending.take_outside(others);
+        let shared = &mut self.process().pending;
+        let Some(info) = taken.or_else(|| shared.take_outside(others)) else {
+            let timeout = if timeout_at == 0 { None } else { Some(self.read_time(timeout_at)?) };
+            return Ok(self.wait_again(timeout, Answer::Error(Errno::AGAIN)));
+        };
+        self.kernel.threads[self.thread].poll_until = None;
+        if info_at != 0 {
+            self.view().write(info_at, &signal::info_bytes(&info))?;
+        }
+        Ok(Answer::Value(info.signal.into()))
+    }
+
+    /// Sends a signal with a value.
+    pub(super) fn rt_sigqueueinfo(&mut self) -> Result<u64, Errno> {
+        let [pid, number, va, ..] = self.args;
+        let info = self.queued(number, va)?;
+        let found = |p: &Process| u64::from(p.pid) == pid && !p.reaped;
+        let target = self.kernel.processes.iter().position(found).ok_or(Errno::SRCH)?;
+        if info.signal != 0 {
+            self.kernel.signal_process(target, info);
+        }
+        Ok(0)
+    }
+
+    /// The same to a thread.
+    pub(super) fn rt_tgsigqueueinfo(&mut self) -> Result<u64, Errno> {
+        let [_, tid, number, va, ..] = self.args;
+        let info = self.queued(number, va)?;
+        let target = self.living(tid)?;
+        if info.signal != 0 {
+            self.kernel.signal_thread(target, info);
+        }
+        Ok(0)
+    }
+
+    fn queued(&mut self, number: u64, va: u64) -> Result<Info, Errno> {
+        let signal = Self::signal_number(number)?;
+        let mut view = self.view();
+        let code = view.read_u32(va + 8)? as i32;
+        if code >= 0 {
+            return Err(Errno::PERM);
+        }
+        Ok(Info { signal, code, value: view.read_u64(va + 16)?, extra: view.read_u64(va + 24)? })
     }
 
     pub(super) fn rt_sigreturn(&mut self) -> Result<Answer, Errno> {
@@ -103,20 +162,34 @@ impl Call<'_> {
         if raw < SIGNALS as u64 { Ok(raw as u32) } else { Err(Errno::INVAL) }
     }
 
+    /// Who sends, as `siginfo` says it.
+    fn sender(&mut self, signal: u32, code: i32) -> Info {
+        let user = u64::from(rustix::process::getuid().as_raw());
+        Info { signal, code, value: u64::from(self.process().pid) | user << 32, extra: 0 }
+    }
+
     pub(super) fn kill(&mut self) -> Result<u64, Errno> {
         let [pid, number, ..] = self.args;
         let signal = Self::signal_number(number)?;
-        let own = self.kernel.threads[self.thread].process;
-        let target = match pid as i32 {
-            0 | -1 => Some(own),
-            pid => {
-                self.kernel.processes.iter().position(|p| p.pid == pid.unsigned_abs() && !p.reaped)
-            }
+        let (own, group) = (self.process().pid, self.process().group);
+        let wanted = pid as i32;
+        let meant = |p: &Process| match wanted {
+            0 => p.group == group,
+            -1 => p.pid != own,
+            ..-1 => p.group == wanted.unsigned_abs(),
+            _ => p.pid == wanted as u32,
         };
-        let target = target.ok_or(Errno::SRCH)?;
-        if signal != 0 {
-            self.kernel.signal_process(target, signal);
-            interrupt(self, |t| t.process == target);
+        let processes = self.kernel.processes.iter().enumerate();
+        let targets: Vec<usize> =
+            processes.filter(|(_, p)| !p.reaped && meant(p)).map(|(n, _)| n).collect();
+        if targets.is_empty() {
+            return Err(Errno::SRCH);
+        }
+        let info = self.sender(signal, SI_USER);
+        for target in targets {
+            if signal != 0 && self.kernel.processes[target].ended.is_none() {
+                self.kernel.signal_process(target, info);
+            }
         }
         Ok(0)
     }
@@ -131,31 +204,18 @@ impl Call<'_> {
         self.signal_tid(tid, number)
     }
 
+    fn living(&self, tid: u64) -> Result<usize, Errno> {
+        let is_it = |t: &Thread| u64::from(t.tid) == tid && t.wait != Wait::Ended;
+        self.kernel.threads.iter().position(is_it).ok_or(Errno::SRCH)
+    }
+
     fn signal_tid(&mut self, tid: u64, number: u64) -> Result<u64, Errno> {
         let signal = Self::signal_number(number)?;
-        let target = self
-            .kernel
-            .threads
-            .iter()
-            .position(|t| u64::from(t.tid) == tid && t.wait != Wait::Ended);
-        let target = target.ok_or(Errno::SRCH)?;
+        let target = self.living(tid)?;
         if signal != 0 {
-            self.kernel.signal_thread(target, signal);
-            interrupt(self, |t| u64::from(t.tid) == tid);
+            let info = self.sender(signal, SI_TKILL);
+            self.kernel.signal_thread(target, info);
         }
         Ok(0)
-    }
-}
-
-/// Ends the waits of threads that now have a signal to deal with.
-fn interrupt(call: &mut Call<'_>, of: impl Fn(&crate::user::process::Thread) -> bool) {
-    let interrupted = -i64::from(Errno::INTR.raw_os_error()) as u64;
-    for t in call.kernel.threads.iter_mut().filter(|t| of(t)) {
-        let waits = !matches!(t.wait, Wait::Runnable | Wait::Ended | Wait::Vfork { .. });
-        if waits && t.pending.first_outside(t.blocked).is_some() {
-            t.wait = Wait::Runnable;
-            t.in_call = None;
-            t.cpu.set_x(10, interrupted);
-        }
     }
 }

@@ -6,14 +6,24 @@ use std::rc::Rc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsRawFd as _, OwnedFd};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::{Answer, Call};
 use crate::user::process::Wait;
-use crate::user::signal::SIGPIPE;
+use crate::user::signal::{Info, SIGPIPE};
 
 /// Bytes moved at once; longer transfers come back short, as they may.
 const MOST: usize = 1 << 20;
+
+/// What a pipe that can be written to takes without waiting.
+const PIECE: usize = 4096;
+
+/// Whether a file is a pipe or a socket.
+fn is_channel(fd: &OwnedFd) -> Result<bool, Errno> {
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
+    Ok(matches!(kind, FileType::Fifo | FileType::Socket))
+}
 
 /// Whether a file can be read or written now without waiting.
 pub(super) fn ready(fd: &OwnedFd, flags: PollFlags) -> bool {
@@ -28,7 +38,11 @@ impl Call<'_> {
     }
 
     /// Ready, or what to do instead.
-    fn await_file(&self, file: &OwnedFd, flags: PollFlags) -> Result<Option<Answer>, Errno> {
+    pub(super) fn await_file(
+        &self,
+        file: &OwnedFd,
+        flags: PollFlags,
+    ) -> Result<Option<Answer>, Errno> {
         if ready(file, flags) {
             return Ok(None);
         }
@@ -76,6 +90,9 @@ impl Call<'_> {
         at: Option<u64>,
     ) -> Result<Answer, Errno> {
         let file = self.host_file(fd)?;
+        if at.is_none() && is_channel(&file)? {
+            return self.write_to_channel(&file, places);
+        }
         if at.is_none()
             && let Some(wait) = self.await_file(&file, PollFlags::OUT)?
         {
@@ -90,7 +107,7 @@ impl Call<'_> {
                 None => rustix::io::write(&*file, &buffer),
             };
             if put == Err(Errno::PIPE) {
-                self.kernel.signal_thread(self.thread, SIGPIPE);
+                self.kernel.signal_thread(self.thread, Info::plain(SIGPIPE));
             }
             let put = put? as u64;
             total += put;
@@ -101,8 +118,46 @@ impl Call<'_> {
         Ok(Answer::Value(total))
     }
 
+    /// Writes to a pipe or socket, piece by piece: whoever reads may be a thread
+    /// of the guest, which must get its turn when the channel is full.
+    fn write_to_channel(&mut self, file: &OwnedFd, places: &[(u64, u64)]) -> Result<Answer, Errno> {
+        let mut bytes = Vec::new();
+        for &(va, len) in places {
+            let mut part = vec![0; (len as usize).min(MOST - bytes.len())];
+            self.view().read(va, &mut part)?;
+            bytes.extend(part);
+        }
+        let mut done = std::mem::take(&mut self.kernel.threads[self.thread].transferred) as usize;
+        loop {
+            match self.await_file(file, PollFlags::OUT) {
+                Ok(None) => {}
+                Ok(Some(wait)) => {
+                    self.kernel.threads[self.thread].transferred = done as u64;
+                    return Ok(wait);
+                }
+                Err(Errno::AGAIN) if done > 0 => break,
+                Err(e) => return Err(e),
+            }
+            let piece = &bytes[done..bytes.len().min(done + PIECE)];
+            match rustix::io::write(file, piece) {
+                Ok(put) => done += put,
+                Err(Errno::AGAIN) if done > 0 => break,
+                Err(e) => {
+                    if e == Errno::PIPE {
+                        self.kernel.signal_thread(self.thread, Info::plain(SIGPIPE));
+                    }
+                    return Err(e);
+                }
+            }
+            if done >= bytes.len() {
+                break;
+            }
+        }
+        Ok(Answer::Value(done as u64))
+    }
+
     /// The places of an `iovec` array.
-    fn places(&mut self, va: u64, count: u64) -> Result<Vec<(u64, u64)>, Errno> {
+    pub(super) fn places(&mut self, va: u64, count: u64) -> Result<Vec<(u64, u64)>, Errno> {
         if count > 1024 {
             return Err(Errno::INVAL);
         }
@@ -137,6 +192,18 @@ impl Call<'_> {
         let [fd, va, count, ..] = self.args;
         let places = self.places(va, count)?;
         self.write_from(fd, &places, None)
+    }
+
+    pub(super) fn preadv(&mut self) -> Result<Answer, Errno> {
+        let [fd, va, count, offset, ..] = self.args;
+        let places = self.places(va, count)?;
+        self.read_into(fd, &places, Some(offset))
+    }
+
+    pub(super) fn pwritev(&mut self) -> Result<Answer, Errno> {
+        let [fd, va, count, offset, ..] = self.args;
+        let places = self.places(va, count)?;
+        self.write_from(fd, &places, Some(offset))
     }
 
     pub(super) fn pread64(&mut self) -> Result<Answer, Errno> {

@@ -15,6 +15,10 @@ use super::{Answer, Call};
 use crate::error::Error;
 use crate::user::kernel::Kernel;
 use crate::user::process::Wait;
+use crate::user::signal::{Info, SIGALRM, SignalSet};
+
+/// The kernel itself sent it.
+const SI_KERNEL: i32 = 0x80;
 
 /// Wakes threads whose time has come.
 pub(crate) fn expire(kernel: &mut Kernel) {
@@ -26,12 +30,25 @@ pub(crate) fn expire(kernel: &mut Kernel) {
                 t.wait = Wait::Runnable;
             }
             Wait::Until(Some(until)) if until <= now => t.wait = Wait::Runnable,
-            // Polling threads look again in each round: a peer may have acted.
-            Wait::Poll { .. } | Wait::File { .. } => {}
             _ => {}
         }
     }
+    ring(kernel);
     wake_files(kernel);
+}
+
+/// Sends the alarms whose time has come.
+fn ring(kernel: &mut Kernel) {
+    for n in 0..kernel.processes.len() {
+        let p = &mut kernel.processes[n];
+        if let Some((at, interval)) = p.alarm
+            && at <= kernel.now
+            && p.ended.is_none()
+        {
+            p.alarm = (interval > 0).then(|| (kernel.now.saturating_add(interval), interval));
+            kernel.signal_process(n, Info { code: SI_KERNEL, ..Info::plain(SIGALRM) });
+        }
+    }
 }
 
 /// Lets threads try again whose files are ready.
@@ -44,7 +61,8 @@ fn wake_files(kernel: &mut Kernel) {
                 let file = process.files.iter().flatten().find(|f| f.fd.as_raw_fd() == fd);
                 file.is_none_or(|f| ready(&f.fd, flags))
             }
-            Wait::Poll { .. } => true,
+            // Somebody has run since, or the time has come.
+            Wait::Poll { tried, .. } => tried < kernel.now,
             _ => false,
         };
         if runs {
@@ -55,13 +73,16 @@ fn wake_files(kernel: &mut Kernel) {
 
 /// Nobody can run: moves the clock, or waits for the host.
 pub(crate) fn idle(kernel: &mut Kernel) -> Result<(), Error> {
+    let living = kernel.processes.iter().filter(|p| p.ended.is_none());
+    let alarms = living.filter_map(|p| p.alarm).map(|(at, _)| at);
     let deadline = kernel
         .threads
         .iter()
         .filter_map(|t| match t.wait {
-            Wait::Futex { until, .. } | Wait::Until(until) | Wait::Poll { until } => until,
+            Wait::Futex { until, .. } | Wait::Until(until) | Wait::Poll { until, .. } => until,
             _ => None,
         })
+        .chain(alarms)
         .min();
     let files: Vec<(Rc<OwnedFd>, PollFlags)> = waited_files(kernel);
     if let Some(deadline) = deadline {
@@ -73,6 +94,14 @@ pub(crate) fn idle(kernel: &mut Kernel) -> Result<(), Error> {
             && e != Errno::INTR
         {
             return Err(Error::Host { what: "waiting for a file", source: e.into() });
+        }
+    } else if kernel.threads.iter().any(|t| matches!(t.wait, Wait::Poll { .. })) {
+        // Only the outside can end this: look again after a while.
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        for t in &mut kernel.threads {
+            if matches!(t.wait, Wait::Poll { .. }) {
+                t.wait = Wait::Runnable;
+            }
         }
     } else {
         return Err(Error::Config("all threads of the guest wait for each other".to_owned()));
@@ -155,24 +184,79 @@ impl Call<'_> {
 
     /// Nothing was ready: wait on, or give up if the time has come.
     fn poll_again(&mut self, timeout_at: u64) -> Result<Answer, Errno> {
-        if timeout_at == 0 {
-            return Ok(Answer::Wait(Wait::Poll { until: None }));
-        }
-        let timeout = self.read_time(timeout_at)?;
+        let timeout = if timeout_at == 0 { None } else { Some(self.read_time(timeout_at)?) };
+        Ok(self.wait_again(timeout, Answer::Value(0)))
+    }
+
+    /// Waits on, or comes to `end` after so many nanoseconds since the call.
+    pub(super) fn wait_again(&mut self, timeout: Option<u64>, end: Answer) -> Answer {
+        let now = self.kernel.now;
         let t = &mut self.kernel.threads[self.thread];
-        let until = *t.poll_until.get_or_insert(self.kernel.now.saturating_add(timeout));
-        if timeout == 0 || until <= self.kernel.now {
+        let until = timeout.map(|ns| *t.poll_until.get_or_insert(now.saturating_add(ns)));
+        if until.is_some_and(|until| until <= now) {
             t.poll_until = None;
-            return Ok(Answer::Value(0));
+            return end;
         }
-        Ok(Answer::Wait(Wait::Poll { until: Some(until) }))
+        Answer::Wait(Wait::Poll { until, tried: now })
+    }
+
+    /// Lets a call run under another mask of signals, until it is over.
+    pub(super) fn lend_mask(&mut self, va: u64) -> Result<(), Errno> {
+        if va == 0 || self.kernel.threads[self.thread].lent_mask.is_some() {
+            return Ok(());
+        }
+        let mask = SignalSet(self.view().read_u64(va)?);
+        let t = &mut self.kernel.threads[self.thread];
+        t.lent_mask = Some(std::mem::replace(&mut t.blocked, mask));
+        Ok(())
+    }
+
+    /// Alarms: only real time has them, and that is the guest's.
+    pub(super) fn setitimer(&mut self) -> Result<u64, Errno> {
+        let [which, new, old, ..] = self.args;
+        if which != 0 {
+            return Err(Errno::INVAL);
+        }
+        let present = self.process().alarm;
+        if new != 0 {
+            let mut view = self.view();
+            let mut time = |at: u64| -> Result<u64, Errno> {
+                let (s, us) = (view.read_u64(at)?, view.read_u64(at + 8)?);
+                Ok(s.saturating_mul(1_000_000_000).saturating_add(us.saturating_mul(1000)))
+            };
+            let (interval, first) = (time(new)?, time(new + 16)?);
+            let at = self.kernel.now.saturating_add(first);
+            self.process().alarm = (first > 0).then_some((at, interval));
+        }
+        self.write_timer(old, present)
+    }
+
+    pub(super) fn getitimer(&mut self) -> Result<u64, Errno> {
+        let [_, va, ..] = self.args;
+        let present = self.process().alarm;
+        self.write_timer(va, present)
+    }
+
+    fn write_timer(&mut self, va: u64, timer: Option<(u64, u64)>) -> Result<u64, Errno> {
+        let now = self.kernel.now;
+        let (left, interval) =
+            timer.map_or((0, 0), |(at, i)| (at.saturating_sub(now).max(1000), i));
+        if va != 0 {
+            for (n, ns) in [interval, left].into_iter().enumerate() {
+                let at = va + 16 * n as u64;
+                self.view().write_u64(at, ns / 1_000_000_000)?;
+                self.view().write_u64(at + 8, ns % 1_000_000_000 / 1000)?;
+            }
+        }
+        Ok(0)
     }
 
     pub(super) fn ppoll(&mut self) -> Result<Answer, Errno> {
-        let [va, count, timeout_at, ..] = self.args;
+        let [va, count, timeout_at, mask, ..] = self.args;
         if count > 4096 {
             return Err(Errno::INVAL);
         }
+        self.lend_mask(mask)?;
         let mut found = 0;
         for n in 0..count {
             let at = va + 8 * n;
@@ -196,7 +280,11 @@ impl Call<'_> {
     }
 
     pub(super) fn pselect6(&mut self) -> Result<Answer, Errno> {
-        let [count, reads, writes, errors, timeout_at, _] = self.args;
+        let [count, reads, writes, errors, timeout_at, mask] = self.args;
+        if mask != 0 {
+            let at = self.view().read_u64(mask)?;
+            self.lend_mask(at)?;
+        }
         let words = count.min(1024).div_ceil(64);
         let sets = [(reads, PollFlags::IN), (writes, PollFlags::OUT), (errors, PollFlags::PRI)];
         let mut found = 0;
