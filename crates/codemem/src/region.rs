@@ -6,13 +6,14 @@
 //! `[0, hot)` and `[cold, len)`.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ichnos_base::{CacheAddr, HostAddr};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{
+    MapFlags, MprotectFlags, MremapFlags, ProtFlags, mmap_anonymous, mprotect, mremap,
+    mremap_fixed, munmap,
+};
 
 use crate::Error;
 
@@ -39,7 +40,19 @@ pub struct Region {
 
 /// The contents of a region, to be put in its place.
 #[derive(Debug)]
-pub struct Copied(OwnedFd);
+pub struct Copied {
+    at: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a copy owns its mapping; nothing in it belongs to one thread.
+unsafe impl Send for Copied {}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        unmap(self.at, self.len);
+    }
+}
 
 // SAFETY: a region owns its mappings; nothing in it belongs to one thread.
 unsafe impl Send for Region {}
@@ -51,16 +64,14 @@ impl Region {
     ///
     /// [`Error::Map`] if the system refuses.
     pub fn new(len: usize, run: Where, write: Where) -> Result<Self, Error> {
-        let file = backing(len)?;
-        let write = map(&file, len, write, ProtFlags::READ | ProtFlags::WRITE)?;
-        let run = match map(&file, len, run, ProtFlags::READ | ProtFlags::EXEC) {
-            Ok(run) => run,
+        let write = map(len, write)?;
+        match executable_view(write, len, run) {
+            Ok(run) => Ok(Self { run, write, len, hot: 0, cold: len }),
             Err(error) => {
                 unmap(write, len);
-                return Err(error);
+                Err(error)
             }
-        };
-        Ok(Self { run, write, len, hot: 0, cold: len })
+        }
     }
 
     /// Copies what was given out, for a child process that must not share the pages.
@@ -72,8 +83,7 @@ impl Region {
     ///
     /// [`Error::Map`] if the system refuses.
     pub fn copy(&self) -> Result<Copied, Error> {
-        let file = backing(self.len)?;
-        let fresh = map(&file, self.len, Where::Anywhere, ProtFlags::READ | ProtFlags::WRITE)?;
+        let fresh = map(self.len, Where::Anywhere)?;
         for (from, to) in [(0, self.hot), (self.cold, self.len)] {
             // SAFETY: both views are `len` bytes long, mapped and distinct, and
             // `from <= to <= len`.
@@ -82,8 +92,7 @@ impl Region {
                 fresh.as_ptr().add(from).copy_from_nonoverlapping(source, to - from);
             }
         }
-        unmap(fresh, self.len);
-        Ok(Copied(file))
+        Ok(Copied { at: fresh, len: self.len })
     }
 
     /// Puts a copy in the region's place, at the same addresses.
@@ -93,9 +102,8 @@ impl Region {
     /// [`Error::Map`] if the system refuses; the region must then not be used any more.
     pub fn replace(&mut self, copy: &Copied) -> Result<(), Error> {
         let at = |view: NonNull<u8>| Where::Over(HostAddr(view.as_ptr() as u64));
-        map(&copy.0, self.len, at(self.write), ProtFlags::READ | ProtFlags::WRITE)?;
-        map(&copy.0, self.len, at(self.run), ProtFlags::READ | ProtFlags::EXEC)?;
-        Ok(())
+        second_view(copy.at, self.len, at(self.write))?;
+        executable_view(copy.at, self.len, at(self.run)).map(drop)
     }
 
     /// Where the executable view begins.
@@ -236,23 +244,59 @@ impl Drop for Region {
     }
 }
 
-fn backing(len: usize) -> Result<OwnedFd, Error> {
-    let file = memfd_create("ichnos-code", MemfdFlags::CLOEXEC);
-    file.and_then(|file| ftruncate(&file, len as u64).map(|()| file))
-        .map_err(|e| Error::Map { len, source: e.into() })
-}
-
-fn map(file: &impl AsFd, len: usize, at: Where, prot: ProtFlags) -> Result<NonNull<u8>, Error> {
+/// Maps new shared memory. It has no file and needs no descriptor: a program may have none left, or
+/// be allowed none of this size.
+fn map(len: usize, at: Where) -> Result<NonNull<u8>, Error> {
     let (hint, flags) = match at {
         Where::Anywhere => (null_mut(), MapFlags::SHARED),
         Where::At(addr) => (addr.0 as *mut _, MapFlags::SHARED | MapFlags::FIXED_NOREPLACE),
         Where::Over(addr) => (addr.0 as *mut _, MapFlags::SHARED | MapFlags::FIXED),
     };
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping harms nobody; `FIXED` replaces only what the caller of
-    // `Where::Over` names, which are this region's own views.
-    let got = unsafe { mmap(hint, len, prot, flags, file, 0) }
+    // `Where::Over` names, which are a region's own views.
+    let got = unsafe { mmap_anonymous(hint, len, prot, flags | MapFlags::NORESERVE) }
         .map_err(|e| Error::Map { len, source: e.into() })?;
-    NonNull::new(got.cast())
+    not_null(got.cast(), len)
+}
+
+/// Maps the memory of a shared mapping a second time.
+fn second_view(of: NonNull<u8>, len: usize, at: Where) -> Result<NonNull<u8>, Error> {
+    let failed = |e: rustix::io::Errno| Error::Map { len, source: e.into() };
+    let place = match at {
+        Where::Anywhere => None,
+        // A move replaces what is there, so the place must be known to be free.
+        Where::At(_) => Some(map(len, at)?),
+        Where::Over(addr) => Some(not_null(addr.0 as *mut u8, len)?),
+    };
+    let old = of.as_ptr().cast();
+    let flags = MremapFlags::MAYMOVE;
+    // SAFETY: with an old length of zero the kernel leaves the first view as it is. The new place is
+    // free, just taken, or one of a region's own views.
+    let got = unsafe {
+        match place {
+            None => mremap(old, 0, len, flags),
+            Some(place) => mremap_fixed(old, 0, len, flags, place.as_ptr().cast()),
+        }
+    };
+    not_null(got.map_err(failed)?.cast(), len)
+}
+
+fn executable_view(of: NonNull<u8>, len: usize, at: Where) -> Result<NonNull<u8>, Error> {
+    let view = second_view(of, len, at)?;
+    let rights = MprotectFlags::READ | MprotectFlags::EXEC;
+    // SAFETY: the view was just made and nobody uses it yet.
+    match unsafe { mprotect(view.as_ptr().cast(), len, rights) } {
+        Ok(()) => Ok(view),
+        Err(e) => {
+            unmap(view, len);
+            Err(Error::Map { len, source: e.into() })
+        }
+    }
+}
+
+fn not_null(got: *mut u8, len: usize) -> Result<NonNull<u8>, Error> {
+    NonNull::new(got)
         .ok_or_else(|| Error::Map { len, source: std::io::Error::other("mapped at zero") })
 }
 

@@ -2,6 +2,11 @@
 //! single stepping.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+#[path = "it/hazards.rs"]
+mod hazards;
+#[path = "it/programs.rs"]
+mod programs;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};

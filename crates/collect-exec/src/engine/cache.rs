@@ -5,7 +5,7 @@
 //! Everything here is used under the engine's lock.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use ichnos_base::{CacheAddr, HostAddr};
@@ -14,6 +14,7 @@ use ichnos_codemem::{Copied, Region, Where};
 use super::ctx::exit;
 use super::emit::{Emit, LEAVE_LEN};
 use super::fragment::{Exit, Fragment, Pad, PadKind};
+use super::guards::Guards;
 use super::hash::Fast;
 use super::index::Index;
 use super::mangle::reach;
@@ -48,7 +49,7 @@ pub struct Cache {
     traced: bool,
     /// Pages that the program may write but that are closed to writing while fragments translate
     /// them, so that a change is noticed.
-    guarded: HashSet<u64, Fast>,
+    pub guards: Guards,
     /// Fragments taken out, for their threads' tables.
     pub removed: Vec<Pad>,
 }
@@ -98,7 +99,7 @@ impl Cache {
             rets: Index::new(),
             pages: Pages::new(),
             traced,
-            guarded: HashSet::default(),
+            guards: Guards::new(),
             removed: Vec::new(),
         };
         let mut view = window::VIEWS;
@@ -142,11 +143,11 @@ impl Cache {
         if self.regions[region].left() < 2 * MOST_CODE {
             sys::die("the code cache is full");
         }
-        let base = self.regions[region].next().0.next_multiple_of(16);
-        let (pages, by_pc, traced) = (&mut self.pages, &self.by_pc, self.traced);
-        let mut around = Around { pages, by_pc, region: &mut self.regions[region], traced };
-        let draft = translate(&mut around, pc, base, pad)?;
-        self.guard(&draft.source);
+        let mut draft = self.draft(pc, region, pad)?;
+        // What was read before its pages were closed may have changed since.
+        while self.guard(&draft.source) {
+            draft = self.draft(pc, region, pad)?;
+        }
         for told in &draft.told {
             let head = RoadmapHead {
                 first: told.first,
@@ -160,30 +161,29 @@ impl Cache {
         Ok(self.place(draft, pc, region))
     }
 
-    /// Closes writable pages to writing that have just been translated.
-    fn guard(&mut self, source: &[(u64, u64)]) {
+    fn draft(&mut self, pc: u64, region: usize, pad: Option<PadKind>) -> Result<Draft, Failure> {
+        let base = self.regions[region].next().0.next_multiple_of(16);
+        let (pages, by_pc, traced) = (&mut self.pages, &self.by_pc, self.traced);
+        let mut around = Around { pages, by_pc, region: &mut self.regions[region], traced };
+        translate(&mut around, pc, base, pad)
+    }
+
+    /// Closes to writing what has just been translated; whether it was open before.
+    fn guard(&mut self, source: &[(u64, u64)]) -> bool {
+        const RWX: i32 = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+        let mut fresh = false;
         for page in pages_of(source) {
-            let at = page << PAGE_SHIFT;
-            let writable = self.pages.find(at).is_some_and(|s| s.writable);
-            if writable && self.guarded.insert(page) {
-                protect(at, libc::PROT_READ | libc::PROT_EXEC);
+            let Some(stretch) = self.pages.find(page << PAGE_SHIFT) else { continue };
+            if stretch.writable {
+                fresh |= self.guards.close(page, RWX, page);
+            }
+            if stretch.shared {
+                for (view, prot) in self.pages.other_views(page << PAGE_SHIFT) {
+                    fresh |= self.guards.close(view >> PAGE_SHIFT, prot, page);
+                }
             }
         }
-    }
-
-    /// If the page of an address was closed by the engine, opens it; whether it was.
-    pub fn unguard(&mut self, addr: u64) -> bool {
-        let page = addr >> PAGE_SHIFT;
-        let was = self.guarded.remove(&page);
-        if was {
-            protect(page << PAGE_SHIFT, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC);
-        }
-        was
-    }
-
-    /// The pages that are closed to writing though the program may write them.
-    pub fn guarded(&self) -> Vec<u64> {
-        self.guarded.iter().map(|page| page << PAGE_SHIFT).collect()
+        fresh
     }
 
     /// The landing pad for jumps to a fragment, made if need be.
@@ -284,7 +284,6 @@ impl Cache {
         let end = start.saturating_add(len);
         let (first, last) = (start >> PAGE_SHIFT, end.saturating_sub(1) >> PAGE_SHIFT);
         let mut gone = Vec::new();
-        self.guarded.retain(|page| !(first..=last).contains(page));
         if last - first < self.by_page.len() as u64 {
             (first..=last).for_each(|p| gone.extend(self.by_page.remove(&p).unwrap_or_default()));
         } else {
@@ -472,11 +471,6 @@ impl Cache {
         }
         self.exits.push(exit);
     }
-}
-
-fn protect(page: u64, prot: i32) {
-    // SAFETY: the page is the program's; only what the program could do anyway is taken or given.
-    unsafe { sys::call(libc::SYS_mprotect, [page, 1 << PAGE_SHIFT, prot as u64, 0, 0, 0]) };
 }
 
 fn pages_of(source: &[(u64, u64)]) -> Vec<u64> {

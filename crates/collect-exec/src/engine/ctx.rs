@@ -136,6 +136,8 @@ pub mod at {
     pub const MISS_RET: u32 = offset_of!(Ctx, miss_ret) as u32;
     /// Of [`Ctx::buffer`].
     pub const BUFFER: u32 = offset_of!(Ctx, buffer) as u32;
+    /// Of [`Ctx::regs`], of which translated code may use the places of registers that it borrows.
+    pub const REGS: u32 = offset_of!(Ctx, regs) as u32;
     /// Of [`Ctx::gs`].
     pub const GS: u32 = offset_of!(Ctx, gs) as u32;
 }

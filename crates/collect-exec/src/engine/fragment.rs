@@ -42,6 +42,9 @@ pub struct Site {
     pub spills: Spills,
     /// The program's address.
     pub pc: u64,
+    /// Registers, as bits, that the processor no longer holds because the program was about to write
+    /// them anyway; a fault comes first, and shows what the context kept.
+    pub lost: u16,
     /// Whether a save point begins here, which is done again if the buffer is full.
     pub probe: bool,
 }

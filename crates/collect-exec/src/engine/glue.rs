@@ -31,6 +31,9 @@ global_asm!(
     ".globl ichnos_syscall", ".hidden ichnos_syscall",
     ".globl ichnos_syscall_check", ".hidden ichnos_syscall_check",
     ".globl ichnos_syscall_insn", ".hidden ichnos_syscall_insn",
+    ".globl ichnos_clone_insn", ".hidden ichnos_clone_insn",
+    ".globl ichnos_judged", ".hidden ichnos_judged",
+    ".globl ichnos_judged_insn", ".hidden ichnos_judged_insn",
     ".globl ichnos_syscall_abort", ".hidden ichnos_syscall_abort",
     ".globl ichnos_copy", ".hidden ichnos_copy",
     ".globl ichnos_copy_insn", ".hidden ichnos_copy_insn",
@@ -133,6 +136,7 @@ global_asm!(
     "mov r8, [rdi+40]",
     "mov r9, [rdi+48]",
     "mov rdi, [rdi+8]",
+    "ichnos_clone_insn:",
     "syscall",
     "test rax, rax",
     "jz 2f",
@@ -162,6 +166,18 @@ global_asm!(
     "ret",
     "ichnos_syscall_abort:",
     "mov rax, -512",
+    "ret",
+    // The same, but signals wait.
+    "ichnos_judged:",
+    "mov rax, [rdi]",
+    "mov rsi, [rdi+16]",
+    "mov rdx, [rdi+24]",
+    "mov r10, [rdi+32]",
+    "mov r8, [rdi+40]",
+    "mov r9, [rdi+48]",
+    "mov rdi, [rdi+8]",
+    "ichnos_judged_insn:",
+    "syscall",
     "ret",
     // rdi = to, rsi = from, rdx = length; al = whether it went well. The handler sends a thread that
     // faults in the copy to the other end.
@@ -256,6 +272,9 @@ global_asm!(
     "ichnos_glue_end:",
     // What the kernel calls for a signal, and how it comes back.
     "ichnos_signal:",
+    // The program may have switched alignment checks on.
+    "push 0x202",
+    "popfq",
     "jmp {handler}",
     "ichnos_restorer:",
     "mov eax, 15",
@@ -311,6 +330,12 @@ unsafe extern "C" {
     pub fn ichnos_syscall_insn();
     /// Calls it off.
     pub fn ichnos_syscall_abort();
+    /// The `syscall` instruction of a clone.
+    pub fn ichnos_clone_insn();
+    /// Makes a system call with the program's number for the program.
+    pub fn ichnos_judged(args: *const [u64; 7]) -> i64;
+    /// Its `syscall` instruction.
+    pub fn ichnos_judged_insn();
     /// Copies memory; false if it faulted.
     pub fn ichnos_copy(to: u64, from: u64, len: u64) -> bool;
     /// The instruction that may fault.

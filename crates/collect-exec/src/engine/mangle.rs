@@ -7,7 +7,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use iced_x86::{
-    Code, ConstantOffsets, Encoder, Instruction, InstructionInfoFactory, OpKind, Register,
+    Code, ConstantOffsets, Encoder, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register,
 };
 
 use super::ctx::at;
@@ -146,6 +146,14 @@ fn free_register(insn: &Instruction) -> Option<(Gp, Register)> {
     let free = |r: &Register| !used.iter().any(|u| u.register().full_register() == *r);
     let name = CHOICE.into_iter().find(free)?;
     Some((number(name)?, name))
+}
+
+/// The general registers, as bits, of which an instruction leaves nothing as it was.
+pub fn overwritten(insn: &Instruction) -> u16 {
+    let mut factory = InstructionInfoFactory::new();
+    let used = factory.info(insn).used_registers();
+    let whole = used.iter().filter(|u| matches!(u.access(), OpAccess::Write | OpAccess::ReadWrite));
+    whole.filter_map(|u| number(u.register())).fold(0, |set, reg| set | 1 << reg.0)
 }
 
 /// The hardware number of a general register of 32 or 64 bits.

@@ -37,11 +37,12 @@ pub fn refresh(ctx: &mut Ctx) {
     if !state::get().traced {
         return;
     }
-    let guarded = state::get().cache.lock().guarded();
+    let guarded = state::get().cache.lock().guards.pages();
     // SAFETY: the thread's data lives as long as its context.
     let maps = Arc::clone(&unsafe { &*ctx.thread }.maps);
     let mut table = maps.lock();
-    let new = read(&guarded);
+    // Without the file (no descriptor left, another root) what was told last must do.
+    let Some(new) = read(&guarded) else { return };
     tell(ctx, &table.0, &new);
     table.0 = new;
 }
@@ -102,10 +103,10 @@ pub fn may_change(number: i64, args: &[u64; 6], result: i64) -> bool {
     may && !sys::failed(result)
 }
 
-fn read(guarded: &[u64]) -> Vec<Vma> {
+fn read(guarded: &[u64]) -> Option<Vec<Vma>> {
     let mut text = Vec::new();
     if !read_file(b"/proc/self/maps\0", &mut text) {
-        sys::die("cannot read /proc/self/maps");
+        return None;
     }
     let own = |vma: &Vma| !places::is_engine(vma.start, vma.end - vma.start);
     let lines = text.split(|&b| b == b'\n');
@@ -121,7 +122,7 @@ fn read(guarded: &[u64]) -> Vec<Vma> {
         }
     }
     widen_stack(&mut table, stack_limit());
-    table
+    Some(table)
 }
 
 /// Whether two neighbours are apart only because the engine closed pages of one of them.

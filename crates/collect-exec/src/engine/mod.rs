@@ -14,6 +14,7 @@ mod entry;
 mod flexible;
 mod fragment;
 mod glue;
+mod guards;
 mod hash;
 mod index;
 mod lock;

@@ -184,13 +184,15 @@ impl Point<'_> {
             Some(number) => (number, false),
             None => (POINTERS.into_iter().find(free)?, true),
         };
+        draft.site(self.pc, Spills::NONE);
         if spilled {
-            draft.site(self.pc, Spills::NONE);
             draft.emit.save(at::SPILL_FAR, Gp(number));
+        } else {
+            draft.lose(Gp(number));
         }
         let spills = if spilled { Spills::far(number) } else { Spills::NONE };
         let offset = draft.emit.offset() as u32;
-        draft.sites.push(Site { offset, spills, pc: self.pc, probe: true });
+        draft.sites.push(Site { offset, spills, pc: self.pc, lost: draft.lost, probe: true });
         Some((Gp(number), spilled))
     }
 

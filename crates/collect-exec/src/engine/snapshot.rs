@@ -44,7 +44,7 @@ impl Varying {
         draft.emit.save(at::SPILL_FAR, self.pointer);
         let offset = draft.emit.offset() as u32;
         let spills = Spills::far(self.pointer.0);
-        draft.sites.push(Site { offset, spills, pc, probe: true });
+        draft.sites.push(Site { offset, spills, pc, lost: draft.lost, probe: true });
         let emit = &mut draft.emit;
         emit.load(self.pointer, at::BUFFER);
         store_byte(emit, self.pointer, len - 1);

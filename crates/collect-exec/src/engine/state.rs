@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use super::cache::Cache;
 use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE};
 use super::fragment::PadKind;
-use super::glue;
 use super::lock::Lock;
 use super::sys;
+use super::{glue, guards};
 
 /// The state of a process.
 pub struct State {
@@ -45,6 +45,18 @@ pub fn get() -> &'static State {
 }
 
 impl State {
+    /// Makes the guarded pages of a range writable again, and takes out the code that was
+    /// translated from their memory; whether there were any.
+    pub fn open(&self, start: u64, len: u64) -> bool {
+        if len == 0 || !guards::any() {
+            return false;
+        }
+        let end = start.saturating_add(len - 1);
+        let code = self.cache.lock().guards.open(start >> 12, end >> 12);
+        code.iter().for_each(|&page| self.invalidate(page << 12, 1 << 12));
+        !code.is_empty()
+    }
+
     /// The trace's number of the process.
     pub fn process(&self) -> u32 {
         self.process.load(Ordering::Relaxed)
@@ -53,7 +65,6 @@ impl State {
     /// Takes out translated code of a range, in the cache and in every thread's tables.
     pub fn invalidate(&self, start: u64, len: u64) {
         let mut cache = self.cache.lock();
-        cache.pages.forget();
         if !cache.invalidate(start, len) {
             return;
         }

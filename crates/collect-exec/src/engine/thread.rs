@@ -37,10 +37,14 @@ pub struct Thread {
     pub queue: Queue,
     /// What the program wants done with signals, shared like the kernel's.
     pub actions: Arc<Lock<Actions>>,
-    /// Whether the thread is being stepped to the end of a fragment.
-    pub stepping: u64,
+    /// Whether and how far the thread is being stepped: not, to a fragment's entry, out of changed code.
+    pub stepping: Stepping,
     /// Where the last step began.
     pub stepped_from: u64,
+    /// The store that was made again last because its page had just been opened, and how often.
+    pub retried: (u64, u64, u32),
+    /// Whether the maker waits for this thread's end and gives back its block.
+    pub borrowed: bool,
     /// The trace's number of the process.
     pub process: u32,
     /// The trace's number of the thread that made this one.
@@ -51,6 +55,17 @@ pub struct Thread {
     pub maps: Arc<Lock<Table>>,
     /// The place of the process that begins with this thread.
     pub life: Option<&'static Life>,
+}
+
+/// How far a thread is stepped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stepping {
+    /// Not at all.
+    No,
+    /// To the entry of a fragment.
+    ToEntry,
+    /// Behind the present instruction, which changes the code that follows.
+    OutOfChanged,
 }
 
 /// What a new thread begins with.
@@ -90,8 +105,10 @@ pub fn create(seed: Seed) -> Option<&'static mut Ctx> {
         alt: AltStack::NONE,
         queue: Queue::new(),
         actions: seed.actions,
-        stepping: 0,
+        stepping: Stepping::No,
         stepped_from: 0,
+        retried: (0, 0, 0),
+        borrowed: false,
         process: seed.process,
         creator: seed.creator,
         begun: Begun::default(),
@@ -151,6 +168,10 @@ pub unsafe extern "C" fn thread_main(ctx: *mut Ctx) {
 /// thread `tid` is gone.
 pub fn retire(ctx: &mut Ctx, tid: u64) {
     trace::close(ctx);
+    // SAFETY: the thread's data lives as long as its context.
+    if unsafe { &*ctx.thread }.borrowed {
+        return;
+    }
     forget(ctx);
     FREE.lock().push((ctx.this, tid));
 }
@@ -174,8 +195,11 @@ pub fn held<T>(during: impl FnOnce() -> T) -> T {
 /// In the child of a fork only the calling thread is left.
 pub fn only(ctx: &Ctx) {
     let mut threads = state::get().threads.lock();
-    threads.clear();
+    let others = std::mem::take(&mut *threads);
     threads.push(ctx.this);
+    let mut free = FREE.lock();
+    free.iter_mut().for_each(|(_, tid)| *tid = 0);
+    free.extend(others.into_iter().filter(|&t| t != ctx.this).map(|t| (t, 0)));
 }
 
 fn take_block() -> Option<u64> {
@@ -203,9 +227,8 @@ pub fn discard(ctx: &mut Ctx) {
     FREE.lock().push((ctx.this, 0));
 }
 
+/// Whether a thread is there, of whatever process: it may have shared memory and nothing else.
 fn exists(tid: u64) -> bool {
     // SAFETY: signal 0 only asks.
-    let pid = unsafe { sys::call(libc::SYS_getpid, [0; 6]) } as u64;
-    // SAFETY: as above.
-    unsafe { sys::call(libc::SYS_tgkill, [pid, tid, 0, 0, 0, 0]) == 0 }
+    unsafe { sys::call(libc::SYS_tkill, [tid, 0, 0, 0, 0, 0]) != -i64::from(libc::ESRCH) }
 }

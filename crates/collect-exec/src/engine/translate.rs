@@ -17,12 +17,15 @@
 use iced_x86::{Code, FlowControl, Instruction};
 
 use super::ctx::{JUMP_TABLE, RET_TABLE, at};
-use super::emit::{Emit, RAX, RCX};
+use super::emit::{Emit, Gp, RAX, RCX};
 use super::fragment::{ExitKind, Pad, PadKind, Site, Spills};
 use super::mangle::{self, Source, Unsupported};
 use super::probe::Probes;
 use super::superblock::{self, Decoded};
 use super::sync;
+
+/// The number of the interrupt by which 32-bit programs call the kernel.
+const OLD_SYSCALL: u8 = 0x80;
 
 /// What a translation needs to know about its surroundings.
 pub trait Surroundings {
@@ -69,6 +72,8 @@ pub struct Draft {
     pub source: Vec<(u64, u64)>,
     /// What the host must know, if the superblock is traced.
     pub told: Vec<Told>,
+    /// Registers, as bits, that only the context holds.
+    pub lost: u16,
     /// Where the call begins with which the superblock ends, if it is not its entry.
     pub call: Option<Call>,
 }
@@ -132,6 +137,7 @@ pub fn translate(
         pads: Vec::new(),
         source: Vec::new(),
         told: Vec::new(),
+        lost: 0,
         call: None,
     };
     if pad == Some(PadKind::Jump) {
@@ -171,6 +177,9 @@ impl Draft {
             let next = insns.get(i + 1).map(|d| d.insn.ip());
             match self.one(around, &source, next) {
                 Next::Go(target) => {
+                    if self.lost != 0 {
+                        self.lost &= !mangle::overwritten(&decoded.insn);
+                    }
                     probes.after(self, target);
                     if next.is_none() {
                         self.jump_out(target);
@@ -188,6 +197,8 @@ impl Draft {
         let Some(last) = insns.iter().find(|d| d.insn.ip() == call.pc) else { return };
         let mut alone = vec![last.clone()];
         let probes = Probes::new(around, &mut alone);
+        // Whatever the superblock borrowed it has given back when it comes to its call.
+        self.lost = 0;
         let entry = self.emit.offset();
         if !probes.before(self, 0, call.pc) {
             self.emit.cut(entry);
@@ -238,6 +249,12 @@ impl Draft {
             }
             FlowControl::Next | FlowControl::Exception => self.plain(source)?,
             FlowControl::Interrupt if insn.code() == Code::Int3 => self.plain(source)?,
+            // Others than the old way into the kernel only fault.
+            FlowControl::Interrupt
+                if insn.code() == Code::Int_imm8 && insn.immediate8() != OLD_SYSCALL =>
+            {
+                self.plain(source)?;
+            }
             FlowControl::ConditionalBranch => self.conditional(insn, source.bytes)?,
             FlowControl::UnconditionalBranch if insn.is_jmp_short_or_near() => {
                 let target = insn.near_branch_target();
@@ -277,16 +294,23 @@ impl Draft {
         Ok(Next::Go(insn.next_ip()))
     }
 
+    /// Lets the code that follows use a register which the program writes before it reads it again. What
+    /// it holds is kept in the context until then, for the case of a fault.
+    pub fn lose(&mut self, reg: Gp) {
+        self.emit.save(at::REGS + 8 * u32::from(reg.0), reg);
+        self.lost |= 1 << reg.0;
+    }
+
     /// Notes that the code from here on belongs to an instruction.
     pub fn site(&mut self, pc: u64, spills: Spills) {
         let offset = self.emit.offset() as u32;
-        self.sites.push(Site { offset, spills, pc, probe: false });
+        self.sites.push(Site { offset, spills, pc, lost: self.lost, probe: false });
     }
 
     fn plain(&mut self, source: &Source) -> Result<(), Unsupported> {
-        let (pc, sites) = (source.insn.ip(), &mut self.sites);
+        let (pc, lost, sites) = (source.insn.ip(), self.lost, &mut self.sites);
         let mut note = |offset: usize, spills| {
-            sites.push(Site { offset: offset as u32, spills, pc, probe: false });
+            sites.push(Site { offset: offset as u32, spills, pc, lost, probe: false });
         };
         mangle::copy(&mut self.emit, source, &mut note)
     }

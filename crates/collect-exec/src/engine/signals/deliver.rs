@@ -87,10 +87,11 @@ fn tell(ctx: &mut Ctx, pending: &Pending, handler: u64) {
 
 /// Makes the program see a fault of its own that the engine found before the processor did.
 pub fn raise_fault(ctx: &mut Ctx, signal: i32, address: u64) {
-    const SEGV_MAPERR: u64 = 1;
     const ILL_ILLOPN: u64 = 2;
-    let code = if signal == libc::SIGSEGV { SEGV_MAPERR } else { ILL_ILLOPN };
-    let trap = if signal == libc::SIGSEGV { [0x14, 14, address] } else { [0, 6, 0] };
+    let (code, trap) = match signal {
+        libc::SIGSEGV => not_executable(address),
+        _ => (ILL_ILLOPN, [0, 6, 0]),
+    };
     let mut info = [0; 16];
     info[0] = signal as u64;
     info[1] = code;
@@ -101,4 +102,19 @@ pub fn raise_fault(ctx: &mut Ctx, signal: i32, address: u64) {
         sys::die("too many signals wait");
     }
     ctx.pending = 1;
+}
+
+/// What the kernel would say of an attempt to execute at an address: the signal's code, and the trap.
+fn not_executable(address: u64) -> (u64, [u64; 3]) {
+    const SEGV_MAPERR: u64 = 1;
+    const SEGV_ACCERR: u64 = 2;
+    const USER_FETCH: u64 = 0x14;
+    const PRESENT: u64 = 1;
+    let mut told = 0u64;
+    let page = address & !0xfff;
+    // SAFETY: the kernel writes one byte for one page.
+    let there = unsafe { sys::call(libc::SYS_mincore, [page, 1, &raw mut told as u64, 0, 0, 0]) };
+    let code = if sys::failed(there) { SEGV_MAPERR } else { SEGV_ACCERR };
+    let present = if sys::copy_in(address, &mut [0]) { PRESENT } else { 0 };
+    (code, [USER_FETCH | present, 14, address])
 }

@@ -20,12 +20,16 @@ use libc::{
 use super::action::native_mask;
 use super::queue::Pending;
 use crate::engine::ctx::{Ctx, exit, reg};
-use crate::engine::fragment::Site;
-use crate::engine::thread::Thread;
+use crate::engine::fragment::{Site, Spills};
+use crate::engine::thread::{Stepping, Thread};
 use crate::engine::{glue, places, state, sys, trace};
 
 /// Trap flag.
 const TF: i64 = 0x100;
+/// Alignment-check flag.
+const AC: i64 = 0x4_0000;
+/// Length of the `syscall` instruction.
+const SYSCALL_LEN: u64 = 2;
 /// The frame's registers in the context's order.
 const ORDER: [c_int; 16] = [
     REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI, REG_R8, REG_R9,
@@ -42,7 +46,9 @@ pub unsafe extern "C" fn on_signal(number: c_int, info: *mut siginfo_t, uc: *mut
     let (ctx, uc) = unsafe { (&mut *(this as *mut Ctx), &mut *uc) };
     // SAFETY: the thread's data lives as long as its context.
     let thread = unsafe { &mut *ctx.thread };
-    if number == libc::SIGTRAP && thread.stepping != 0 {
+    // SAFETY: the kernel passes a whole structure.
+    let code = unsafe { (*info).si_code };
+    if number == libc::SIGTRAP && code == libc::TRAP_TRACE && thread.stepping != Stepping::No {
         step(ctx, thread, uc);
         return;
     }
@@ -54,12 +60,15 @@ pub unsafe extern "C" fn on_signal(number: c_int, info: *mut siginfo_t, uc: *mut
         trap: [greg(uc, REG_ERR), greg(uc, REG_TRAPNO), greg(uc, REG_CR2)],
     };
     // Positive codes come from the kernel; these signals then mean a fault.
-    let code = (pending.info[1] & 0xffff_ffff) as i32;
     let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
     if code > 0 && faults.contains(&number) {
         pending.fault = true;
         fault(ctx, thread, uc, pending);
         return;
+    }
+    if number == libc::SIGSYS && code > 0 {
+        // A filter stopped the call at which the program stands.
+        pending.info[2] = ctx.rip + SYSCALL_LEN;
     }
     if !thread.queue.push(pending) {
         sys::die("too many signals wait");
@@ -74,7 +83,9 @@ fn divert(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) {
     let rip = greg(uc, REG_RIP);
     let label = glue::address;
     if places::is_cache(rip) || in_miss(rip) {
-        thread.stepping = 1;
+        if thread.stepping == Stepping::No {
+            thread.stepping = Stepping::ToEntry;
+        }
         if !arrived(ctx, thread, uc) {
             thread.stepped_from = rip;
             set_greg(uc, REG_EFL, greg(uc, REG_EFL) as i64 | TF);
@@ -95,7 +106,7 @@ fn in_miss(rip: u64) -> bool {
 fn step(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) {
     undo_visible_trap_flag(thread, uc);
     let rip = greg(uc, REG_RIP);
-    if arrived(ctx, thread, uc) {
+    if arrived(ctx, thread, uc) || out_of_changed(ctx, thread, uc) {
         return;
     }
     let on = places::is_cache(rip) || in_miss(rip);
@@ -105,7 +116,7 @@ fn step(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) {
         set_greg(uc, REG_EFL, flags | TF);
     } else {
         // On its way to the dispatcher, which will look.
-        thread.stepping = 0;
+        thread.stepping = Stepping::No;
         set_greg(uc, REG_EFL, flags & !TF);
     }
 }
@@ -136,20 +147,45 @@ fn arrived(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) -> bool {
         return false;
     };
     drop(cache);
-    thread.stepping = 0;
+    thread.stepping = Stepping::No;
     take_out(
         ctx,
         uc,
-        Site { offset: 0, spills: Default::default(), pc, probe: false },
+        Site { offset: 0, spills: Spills::NONE, pc, lost: 0, probe: false },
         exit::PENDING,
     );
     true
 }
 
+/// If the thread has done the instruction that changed the code behind it, takes it out of the cache:
+/// what follows there is no longer what the program has.
+fn out_of_changed(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) -> bool {
+    let rip = greg(uc, REG_RIP);
+    // A string instruction stays where it is until it is through.
+    if thread.stepping != Stepping::OutOfChanged || rip == thread.stepped_from {
+        return false;
+    }
+    let cache = state::get().cache.lock();
+    let Some(fragment) = cache.holding(rip) else { return false };
+    let Some(site) = fragment.site(rip) else { return false };
+    let whole = fragment.base + u64::from(site.offset) == rip && site.spills == Spills::NONE;
+    let again = site.pc == fragment.pc;
+    drop(cache);
+    if !whole {
+        return false;
+    }
+    thread.stepping = Stepping::No;
+    // At its beginning again, the fragment has been recorded rightly to its end.
+    take_out(ctx, uc, site, if again { exit::PENDING } else { exit::FAULT });
+    true
+}
+
 /// Moves the interrupted state into the context and sends the thread to the dispatcher.
 fn take_out(ctx: &mut Ctx, uc: &mut ucontext_t, site: Site, why: u64) {
-    for (to, from) in ctx.regs.iter_mut().zip(ORDER) {
-        *to = greg(uc, from);
+    for (i, (to, from)) in ctx.regs.iter_mut().zip(ORDER).enumerate() {
+        if site.lost >> i & 1 == 0 {
+            *to = greg(uc, from);
+        }
     }
     if site.spills.rax() {
         ctx.regs[reg::RAX] = ctx.spill_rax;
@@ -169,13 +205,16 @@ fn take_out(ctx: &mut Ctx, uc: &mut ucontext_t, site: Site, why: u64) {
 }
 
 /// An instruction faulted.
-fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, pending: Pending) {
+fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: Pending) {
     let rip = greg(uc, REG_RIP);
     if rip == glue::address(glue::ichnos_copy_insn) {
         set_greg(uc, REG_RIP, glue::address(glue::ichnos_copy_failed) as i64);
         return;
     }
-    if pending.number == libc::SIGSEGV && places::is_cache(rip) && code_changes(pending.info[2]) {
+    if pending.number == libc::SIGSEGV
+        && places::is_cache(rip)
+        && code_changes(thread, uc, &pending)
+    {
         return;
     }
     let site = if places::is_cache(rip) {
@@ -184,6 +223,9 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, pending: Pendi
         None
     };
     let Some(site) = site else { lost(rip, &pending) };
+    if pending.number == libc::SIGFPE || pending.number == libc::SIGILL {
+        pending.info[2] = site.pc;
+    }
     if site.probe && trace::is_guard(pending.info[2]) {
         // The buffer is full: the save point begins again with the next one.
         trace::next(ctx);
@@ -191,7 +233,14 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, pending: Pendi
         set_greg(uc, REG_RIP, (base.unwrap_or(rip) + u64::from(site.offset)) as i64);
         return;
     }
-    thread.stepping = 0;
+    let flags = greg(uc, REG_EFL) as i64;
+    if site.probe && pending.number == libc::SIGBUS && flags & AC != 0 {
+        // Words of the trace are not aligned. The program's alignment checks end here, which is the
+        // lesser evil.
+        set_greg(uc, REG_EFL, flags & !AC);
+        return;
+    }
+    thread.stepping = Stepping::No;
     if !thread.queue.push(pending) {
         sys::die("too many signals wait");
     }
@@ -202,13 +251,32 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, pending: Pendi
 
 /// Whether a store hit code that has been translated: the translation goes, and the store is
 /// made again.
-fn code_changes(addr: u64) -> bool {
-    let state = state::get();
-    let was = state.cache.lock().unguard(addr);
-    if was {
-        state.invalidate(addr & !0xfff, 0x1000);
+fn code_changes(thread: &mut Thread, uc: &mut ucontext_t, pending: &Pending) -> bool {
+    /// In the kernel's error code; whether the page is there does not matter, because a view that
+    /// was never touched is not yet.
+    const WRITE: u64 = 2;
+    const MOST_TRIES: u32 = 8;
+    let (rip, addr, state) = (greg(uc, REG_RIP), pending.info[2], state::get());
+    if pending.trap[0] & WRITE == 0 {
+        return false;
     }
-    was
+    if state.open(addr, 1) {
+        thread.retried = (0, 0, 0);
+        if state.cache.lock().holding(rip).is_some_and(|f| !f.live) {
+            thread.stepping = Stepping::OutOfChanged;
+            thread.stepped_from = rip;
+            set_greg(uc, REG_EFL, greg(uc, REG_EFL) as i64 | TF);
+        }
+        return true;
+    }
+    // Another thread may have opened the page since.
+    if !state.cache.lock().guards.opened_lately(addr >> 12) {
+        return false;
+    }
+    let (last_rip, last_addr, tries) = thread.retried;
+    let tries = if (last_rip, last_addr) == (rip, addr) { tries + 1 } else { 0 };
+    thread.retried = (rip, addr, tries);
+    tries < MOST_TRIES
 }
 
 /// A fault in the engine itself: nothing can be saved but a message.

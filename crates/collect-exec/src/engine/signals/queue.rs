@@ -32,8 +32,13 @@ impl Queue {
         Self { items: [none; Self::ROOM], len: 0 }
     }
 
-    /// Adds one; false if there is no room.
+    /// Adds one; false if there is no room. An ordinary signal that waits already does not wait twice.
     pub fn push(&mut self, item: Pending) -> bool {
+        const FIRST_QUEUED: i32 = 32;
+        let waits = |p: &Pending| !p.fault && p.number == item.number;
+        if !item.fault && item.number < FIRST_QUEUED && self.items[..self.len].iter().any(waits) {
+            return true;
+        }
         let Some(place) = self.items.get_mut(self.len) else { return false };
         *place = item;
         self.len += 1;
@@ -48,6 +53,11 @@ impl Queue {
         self.items.copy_within(i + 1..self.len, i);
         self.len -= 1;
         Some(item)
+    }
+
+    /// The signals that wait, as a set.
+    pub fn set(&self) -> u64 {
+        self.items[..self.len].iter().fold(0, |set, p| set | 1 << (p.number - 1))
     }
 
     /// Whether none waits.

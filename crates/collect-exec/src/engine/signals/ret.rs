@@ -28,7 +28,8 @@ pub fn sigreturn(ctx: &mut Ctx) -> bool {
     thread.mask = frame.mask & !(bit(libc::SIGKILL) | bit(libc::SIGSTOP));
     set_native_mask(thread.mask);
     let [sp, flags, size] = frame.stack;
-    if !thread.alt.holds(ctx.regs[reg::RSP]) {
+    // The handler may have set another stack and still stand on it: then that one stays.
+    if !thread.alt.holds(at) {
         let off = flags & libc::SS_DISABLE as u64 != 0;
         thread.alt = if off { AltStack::NONE } else { AltStack { sp, flags: flags & !3, size } };
     }

@@ -4,6 +4,7 @@
 //! threads, its signals) are done by it instead, each group in a file of its own.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod confine;
 mod exec;
 mod files;
 mod memory;
@@ -11,7 +12,7 @@ mod process;
 mod signal;
 
 use super::ctx::{Ctx, reg};
-use super::{glue, maps, sync, sys, trace};
+use super::{glue, maps, state, sync, sys, trace};
 use crate::words;
 
 /// The call must be made again after a signal: the kernel's own number for it.
@@ -100,6 +101,7 @@ fn reaped(ctx: &mut Ctx, number: i64, args: &[u64; 6], value: i64) {
 }
 
 fn answer(ctx: &mut Ctx, number: i64) -> Answer {
+    confine::enforce(number);
     match number {
         libc::SYS_mmap
         | libc::SYS_munmap
@@ -112,6 +114,7 @@ fn answer(ctx: &mut Ctx, number: i64) -> Answer {
         libc::SYS_rt_sigaction
         | libc::SYS_rt_sigprocmask
         | libc::SYS_rt_sigreturn
+        | libc::SYS_rt_sigpending
         | libc::SYS_sigaltstack
         | libc::SYS_rt_sigsuspend => signal::run(ctx, number),
         libc::SYS_clone
@@ -122,6 +125,10 @@ fn answer(ctx: &mut Ctx, number: i64) -> Answer {
         | libc::SYS_exit_group
         | libc::SYS_arch_prctl => process::run(ctx, number),
         libc::SYS_execve | libc::SYS_execveat => exec::run(ctx, number),
+        libc::SYS_seccomp | libc::SYS_prctl => confine::run(ctx, number),
+        libc::SYS_getrlimit | libc::SYS_setrlimit | libc::SYS_prlimit64 => {
+            confine::limit(ctx, number)
+        }
         libc::SYS_open | libc::SYS_openat => files::open(ctx, number),
         libc::SYS_read => files::read(ctx),
         // The engine moves code, which restartable sequences do not survive; and what
@@ -134,17 +141,32 @@ fn answer(ctx: &mut Ctx, number: i64) -> Answer {
 /// Passes the call on to the kernel.
 pub fn pass(ctx: &mut Ctx) -> Answer {
     trace::rest(ctx);
+    open_buffer(ctx);
     let r = &ctx.regs;
     let args =
         [r[reg::RAX], r[reg::RDI], r[reg::RSI], r[reg::RDX], r[reg::R10], r[reg::R8], r[reg::R9]];
     // SAFETY: it is the program's own call, on the program's memory; calls that could reach the
     // engine's do not come here.
-    let result = unsafe { glue::ichnos_syscall(&args) };
+    let mut result = unsafe { glue::ichnos_syscall(&args) };
+    if result == -i64::from(libc::EFAULT) && state::get().open(0, u64::MAX) {
+        // The kernel may have met a page that only the engine keeps closed.
+        // SAFETY: as above.
+        result = unsafe { glue::ichnos_syscall(&args) };
+    }
     if result == RESTART {
         // The program stands at the instruction, as if the signal had come just before.
         return Answer::Again;
     }
     Answer::Value(result)
+}
+
+/// Opens what the engine keeps closed to writing of a buffer that the kernel is to fill: it would fill
+/// less of it.
+fn open_buffer(ctx: &Ctx) {
+    let number = ctx.regs[reg::RAX] as i64;
+    if matches!(number, libc::SYS_read | libc::SYS_pread64 | libc::SYS_recvfrom) {
+        state::get().open(ctx.regs[reg::RSI], ctx.regs[reg::RDX]);
+    }
 }
 
 /// Arguments in order.
@@ -159,6 +181,14 @@ pub fn finish(ctx: &mut Ctx, value: i64) {
     ctx.rip += INSN_LEN;
     ctx.regs[reg::RCX] = ctx.rip;
     ctx.regs[reg::R11] = ctx.rflags;
+}
+
+/// A system call with the program's number that a filter of the program's may judge, and which no signal
+/// interrupts.
+fn judged(number: i64, args: [u64; 6]) -> i64 {
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: callers have checked that the arguments do not reach the engine's memory.
+    unsafe { glue::ichnos_judged(&[number as u64, a, b, c, d, e, f]) }
 }
 
 /// A plain system call of the engine's on the program's behalf, which no signal interrupts.

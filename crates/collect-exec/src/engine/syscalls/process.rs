@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use ichnos_tap::Life;
 
-use super::{Answer, args, direct, finish};
+use super::{Answer, args, direct, finish, judged};
 use crate::engine::ctx::{Ctx, reg};
 use crate::engine::lock::Lock;
 use crate::engine::maps::{self, Table};
@@ -198,6 +198,8 @@ fn clone_sharing(ctx: &mut Ctx, request: &Request) -> Answer {
         return Answer::Value(-i64::from(libc::EAGAIN));
     };
     inherit(ctx, child, request);
+    // SAFETY: the thread's data lives as long as its context.
+    unsafe { &mut *child.thread }.borrowed = request.flags & CLONE_VFORK != 0;
     child.id = numbers.thread;
     if state::get().traced && numbers.life.is_none() {
         sync::activate((child.fs, child.id));
@@ -271,7 +273,7 @@ fn fork(ctx: &mut Ctx, request: &Request) -> Answer {
     // SAFETY: the thread's data lives as long as its context.
     let actions = unsafe { &*ctx.thread }.actions.lock();
     let result = trace::held(|| {
-        thread::held(|| sync::held(|| alloc::held(|| direct(args[0] as i64, call))))
+        thread::held(|| sync::held(|| alloc::held(|| judged(args[0] as i64, call))))
     });
     drop((threads, actions));
     if result != 0 {

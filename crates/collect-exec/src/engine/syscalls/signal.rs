@@ -30,6 +30,7 @@ pub fn run(ctx: &mut Ctx, number: i64) -> Answer {
         }
         libc::SYS_sigaltstack => Answer::Value(altstack(thread, &args, ctx.regs[reg::RSP])),
         libc::SYS_rt_sigsuspend => suspend(ctx, &args),
+        libc::SYS_rt_sigpending => waiting(ctx, &args),
         _ => {
             if sigreturn(ctx) {
                 Answer::Elsewhere
@@ -134,6 +135,21 @@ fn altstack(thread: &mut Thread, args: &[u64; 6], sp: u64) -> i64 {
         return EFAULT;
     }
     0
+}
+
+/// Tells what waits: in the kernel, and what the kernel has handed over too early.
+fn waiting(ctx: &mut Ctx, args: &[u64; 6]) -> Answer {
+    let answer = pass(ctx);
+    // SAFETY: the thread's data lives as long as its context.
+    let ours = unsafe { &*ctx.thread }.queue.set();
+    if let Answer::Value(0) = answer
+        && ours != 0
+        && args[1] == 8
+        && let Some(set) = sys::read_value::<u64>(args[0])
+    {
+        sys::write_value(args[0], &(set | ours));
+    }
+    answer
 }
 
 /// Waits with another mask; the engine's own signals stay open in it.

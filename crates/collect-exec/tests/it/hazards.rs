@@ -1,0 +1,124 @@
+//! The hazards of running a program from a code cache, one torture program each (`docs/HAZARDS.md` has the
+//! list): what it prints about itself and how it ends are the same natively, under the engine
+//! alone and while it is recorded.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ichnos_base::Null;
+use ichnos_collect_exec::Record as What;
+use ichnos_testkit::guest::{self, Link};
+
+/// What a run showed.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Shown {
+    text: String,
+    status: ExitStatus,
+}
+
+/// A file for a program's output: unlike a pipe it may fill while nobody reads.
+fn fresh_file() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number}.out", std::process::id()))
+}
+
+fn read(path: &Path) -> String {
+    let bytes = fs::read(path).expect("the program's output");
+    fs::remove_file(path).expect("a file of ours");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// As the system runs it.
+pub fn alone(program: &Path, args: &[&str]) -> Shown {
+    let path = fresh_file();
+    let status = Command::new(program)
+        .args(args)
+        .env("TORTURE", "yes")
+        .stdin(std::process::Stdio::null())
+        .stdout(File::create(&path).expect("a file"))
+        .status()
+        .expect("it runs natively");
+    Shown { text: read(&path), status }
+}
+
+/// Under the engine, recorded or not.
+pub fn engine(program: &Path, args: &[&str], what: What) -> Shown {
+    let (path, complaints) = (fresh_file(), fresh_file());
+    let mut launch = super::piped(program, args);
+    launch.record(what);
+    let command = launch.command();
+    command.env("TORTURE", "yes").stdout(File::create(&path).expect("a file"));
+    command.stderr(File::create(&complaints).expect("a file"));
+    let mut tracee = launch.spawn().expect("it starts");
+    let status = match what {
+        What::Nothing => tracee.wait().expect("it ends"),
+        What::All => tracee.collect(&mut Null).expect("it is collected").status,
+    };
+    let complaints = read(&complaints);
+    assert!(!complaints.contains("ichnos:"), "{program:?}: {complaints}");
+    Shown { text: read(&path), status }
+}
+
+/// A torture program does the same in all three ways; `traced` are its arguments while recorded.
+fn tortured_as(name: &str, args: &[&str], traced: &[&str]) {
+    let program = guest::build(&format!("torture_{name}.c"), Link::Dynamic, &["-w"]);
+    let want = alone(&program, args);
+    assert!(want.status.success() && want.text.lines().count() > 0, "{name}: {want:?}");
+    assert_eq!(engine(&program, args, What::Nothing), want, "{name} under the engine");
+    let want = alone(&program, traced);
+    assert_eq!(engine(&program, traced, What::All), want, "{name} recorded");
+}
+
+fn tortured(name: &str, args: &[&str]) {
+    tortured_as(name, args, args);
+}
+
+#[test]
+fn faults_show_the_exact_state() {
+    tortured("faults", &[]);
+}
+
+#[test]
+fn signals_come_as_natively() {
+    tortured("signals", &[]);
+}
+
+#[test]
+fn code_may_change() {
+    tortured("code", &[]);
+}
+
+#[test]
+fn odd_control_flow_works() {
+    tortured("flow", &[]);
+}
+
+#[test]
+fn processor_state_is_kept() {
+    // Words of the trace are not aligned, so a recorded program cannot have alignment checks.
+    tortured_as("state", &[], &["without-alignment-checks"]);
+}
+
+#[test]
+fn the_address_space_is_as_natively() {
+    tortured("memory", &[]);
+}
+
+#[test]
+fn processes_and_threads_begin_and_end() {
+    tortured("processes", &[]);
+}
+
+#[test]
+fn a_thousand_threads() {
+    tortured("processes", &["threads", "1000"]);
+}
+
+#[test]
+fn a_thousand_forks() {
+    tortured_as("processes", &["forks", "1000"], &["forks", "100"]);
+}

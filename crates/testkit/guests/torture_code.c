@@ -1,0 +1,219 @@
+/* Code that changes under its own feet: written in place, in the same stretch, across a page
+   border, through a second mapping, by the kernel, by flipping rights, by moving, unmapping and
+   mapping again; code on the stack; jumps into the middle of instructions. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef int (*function)(int);
+enum { RWX = PROT_READ | PROT_WRITE | PROT_EXEC, RX = PROT_READ | PROT_EXEC, RW = PROT_READ | PROT_WRITE };
+
+static unsigned char *anonymous(size_t len, int prot) {
+    return mmap(0, len, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+/* mov eax, value; add eax, edi; ret */
+static size_t write_function(unsigned char *at, int value) {
+    unsigned char code[] = {0xb8, 0, 0, 0, 0, 0x01, 0xf8, 0xc3};
+    memcpy(code + 1, &value, 4);
+    memcpy(at, code, sizeof code);
+    return sizeof code;
+}
+
+static void in_place(void) {
+    unsigned char *page = anonymous(8192, RWX);
+    long sum = 0;
+    for (int i = 0; i < 200; i++) {
+        int v = i * 7;
+        if (i % 3) memcpy(page + 1, &v, 4);
+        else write_function(page, v);
+        if (!i) write_function(page, v);
+        sum += ((function)page)(i);
+    }
+    printf("in place %ld\n", sum);
+    sum = 0;
+    unsigned char *cross = page + 4096 - 3;
+    for (int i = 0; i < 100; i++) {
+        write_function(cross, i);
+        sum += ((function)cross)(1);
+        cross[2] = 1;
+        sum += ((function)cross)(1);
+    }
+    printf("across pages %ld\n", sum);
+    munmap(page, 8192);
+}
+
+/* A store that changes the very next instructions, in the same basic block:
+   mov dword [rip+1+...], esi; mov eax, imm; ret. */
+static void next_instruction(void) {
+    unsigned char *page = anonymous(4096, RWX);
+    unsigned char code[] = {
+        0x89, 0x3d, 0x01, 0, 0, 0, /* mov [rip+1], edi: the immediate below */
+        0xb8, 9, 0, 0, 0,          /* mov eax, 9 */
+        0x83, 0xc0, 1,             /* add eax, 1 */
+        0xc3,
+    };
+    memcpy(page, code, sizeof code);
+    long sum = 0;
+    for (int i = 0; i < 100; i++) sum += ((function)page)(i * 3);
+    printf("next instruction %ld\n", sum);
+    /* The same where the changed place comes after a jump and a call. */
+    unsigned char more[] = {
+        0x89, 0x3d, 0x04, 0, 0, 0, /* mov [rip+4], edi */
+        0xeb, 0x01, 0xcc,          /* jmp over a trap */
+        0xb8, 9, 0, 0, 0, 0xc3,
+    };
+    memcpy(page + 256, more, sizeof more);
+    sum = 0;
+    for (int i = 0; i < 100; i++) sum += ((function)(page + 256))(i);
+    printf("next but one %ld\n", sum);
+}
+
+static void flips(void) {
+    unsigned char *page = anonymous(4096, RW);
+    long sum = 0;
+    for (int i = 0; i < 100; i++) {
+        write_function(page, i);
+        mprotect(page, 4096, RX);
+        sum += ((function)page)(i);
+        mprotect(page, 4096, RW);
+    }
+    printf("flipped rights %ld\n", sum);
+}
+
+static void two_views(void) {
+    int fd = memfd_create("code", 0);
+    if (ftruncate(fd, 8192)) return;
+    unsigned char *run = mmap(0, 8192, RX, MAP_SHARED, fd, 0);
+    unsigned char *edit = mmap(0, 8192, RW, MAP_SHARED, fd, 0);
+    long sum = 0;
+    for (int i = 0; i < 100; i++) {
+        write_function(edit + 100, i * 5);
+        sum += ((function)(run + 100))(i);
+    }
+    printf("two views %ld\n", sum);
+    /* A view that comes later, at another offset. */
+    unsigned char *late = mmap(0, 4096, RW, MAP_SHARED, fd, 4096);
+    write_function(edit + 4096, 1);
+    sum = ((function)(run + 4096))(0);
+    for (int i = 0; i < 100; i++) {
+        write_function(late, i);
+        sum += ((function)(run + 4096))(i);
+    }
+    printf("late view %ld\n", sum);
+}
+
+static void by_kernel(void) {
+    unsigned char *page = anonymous(4096, RWX), code[16];
+    int ends[2];
+    long sum = 0;
+    if (pipe(ends)) return;
+    write_function(page, 1);
+    sum += ((function)page)(1);
+    for (int i = 0; i < 20; i++) {
+        size_t n = write_function(code, i);
+        if (write(ends[1], code, n) != (ssize_t)n || read(ends[0], page, n) != (ssize_t)n) {
+            printf("the kernel cannot write code\n");
+            return;
+        }
+        sum += ((function)page)(i);
+    }
+    printf("read into place %ld\n", sum);
+    if (madvise(page, 4096, MADV_DONTNEED)) return;
+    write_function(page, 77);
+    printf("after it was dropped %d\n", ((function)page)(1));
+    unsigned char *moved = mremap(page, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, anonymous(4096, RW));
+    write_function(moved, 78);
+    printf("after it was moved %d\n", ((function)moved)(1));
+}
+
+static void again(void) {
+    long sum = 0;
+    unsigned char *at = anonymous(4096, RWX);
+    for (int i = 0; i < 50; i++) {
+        write_function(at, i);
+        sum += ((function)at)(i);
+        munmap(at, 4096);
+        void *got = mmap(at, 4096, i % 2 ? RWX : RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        if (got != at) return;
+        if (i % 2 == 0) mprotect(at, 4096, RWX);
+    }
+    printf("mapped again %ld\n", sum);
+}
+
+/* A nested function whose address is taken lives on the stack. */
+static int apply(function f, int n) {
+    int sum = 0;
+    for (int i = 0; i < n; i++) sum += f(i);
+    return sum;
+}
+__attribute__((noinline)) static int on_stack(int k) {
+    int local = k;
+    int add(int x) { return local += x; }
+    return apply(add, 10);
+}
+
+/* The same bytes read from two places: b8 c3 ... is mov eax, or ret. */
+static void overlapping(void) {
+    unsigned char *page = anonymous(4096, RWX);
+    unsigned char code[] = {
+        0xeb, 0x01,                         /* jmp into the middle of the next */
+        0x05, 0xb8, 0x05, 0x00, 0x00, 0x00, /* add eax, imm | mov eax, 5 */
+        0x90, 0xc3,
+    };
+    memcpy(page, code, sizeof code);
+    unsigned char both[] = {
+        0x31, 0xc0,                   /* xor eax, eax */
+        0xb8, 0x83, 0xc0, 0x11, 0xc3, /* mov eax, 0xc311c083 | at +1: add eax, 0x11; ret */
+        0xc3,
+    };
+    memcpy(page + 64, both, sizeof both);
+    int a = ((function)page)(0), b = ((function)(page + 64))(0);
+    int c;
+    asm volatile("xor %%eax, %%eax\n call *%1" : "=&a"(c) : "r"(page + 67) : "memory", "cc", "rcx", "rdx", "rsi", "rdi");
+    printf("overlapping %d %x %d\n", a, b, c);
+}
+
+/* One thread writes functions, others run them as soon as they are announced. */
+static unsigned char *shared;
+static int ready, wrong;
+static void *runner(void *p) {
+    for (int seen = 0; seen < 300;) {
+        int now = __atomic_load_n(&ready, __ATOMIC_ACQUIRE);
+        while (seen < now) {
+            if (((function)(shared + seen * 16))(seen) != seen * 4) __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
+            seen++;
+        }
+    }
+    return 0;
+}
+static void threads(void) {
+    shared = anonymous(8192, RWX);
+    pthread_t t[3];
+    for (int i = 0; i < 3; i++) pthread_create(&t[i], 0, runner, 0);
+    for (int i = 0; i < 300; i++) {
+        write_function(shared + i * 16, i * 3);
+        __atomic_store_n(&ready, i + 1, __ATOMIC_RELEASE);
+    }
+    for (int i = 0; i < 3; i++) pthread_join(t[i], 0);
+    printf("threads run new code, %d wrong\n", wrong);
+}
+
+int main(void) {
+    setvbuf(stdout, 0, _IOLBF, 0);
+    in_place();
+    next_instruction();
+    flips();
+    two_views();
+    by_kernel();
+    again();
+    printf("on the stack %d %d\n", on_stack(3), on_stack(4));
+    overlapping();
+    threads();
+    return 0;
+}
