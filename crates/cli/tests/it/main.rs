@@ -4,6 +4,8 @@
 
 mod annotate;
 mod failures;
+mod inline;
+mod inline_compare;
 mod models;
 mod programs;
 mod record;

@@ -2,15 +2,13 @@
 //! translates and by the host when it is told of the code, with the same result.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-mod lift;
-
 use ichnos_base::GuestVa;
 use ichnos_flow::{Effect, Level, Live, Plan, Region, Set, plan};
 use ichnos_isa_x86::{Flow, Inst};
 use ichnos_trace::Slot;
 
-use lift::{FRAME, TAKEABLE, lift};
-pub use lift::{FS, GS};
+use ichnos_lift::{FRAME, TAKEABLE, lift};
+pub use ichnos_lift::{FS, GS};
 
 /// Whether an instruction's accesses differ from one execution to the next, so that it is
 /// a superblock of its own.
@@ -32,6 +30,7 @@ pub fn plan_superblock(insts: &[Inst]) -> Option<Plan> {
         takeable: TAKEABLE,
         frame: FRAME,
         known_outside: Set::only(FS).or(Set::only(GS)),
+        strange: Vec::new(),
         live_outside: Live { registers: Set::ALL, flags: 0xff },
     };
     plan(&region, &Level::Flow.into(), Slot(0)).ok()
