@@ -47,6 +47,12 @@ impl KeepArgs {
     pub fn run(&self, collector: Collector, doing: &'static str) -> Result<Ending> {
         let values = if self.values { Values::Collect } else { Values::Omit };
         if self.output.as_ref().is_some_and(|o| o.as_os_str() == "none") {
+            if collector == Collector::Exec
+                && !self.values
+                && let Some(ending) = self.live.drain(&self.command)?
+            {
+                return Ok(ending);
+            }
             let mut sink = Progress::new(Erase(Null), None, doing);
             return Ok(self.live.run(collector, &self.command, values, &mut sink)?.ending);
         }

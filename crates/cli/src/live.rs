@@ -10,9 +10,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ichnos_base::{About, DriveError, EndStatus, Isa, Sink};
+use ichnos_collect_asm as asm;
 use ichnos_collect_exec as exec;
 use ichnos_collect_rv64 as rv64;
 use ichnos_collect_step as step;
+use ichnos_flow::Level;
 
 use crate::count;
 use crate::exit::Ending;
@@ -43,6 +45,14 @@ pub struct LiveArgs {
     /// Let a riscv64 program wait for gdb at this loopback port, or at a socket of this path.
     #[arg(long, value_name = "PORT|PATH", value_parser = gdb_at)]
     gdb: Option<rv64::GdbAt>,
+    /// How much is left for replay to work out, for programs built by `ichnos cc`.
+    #[arg(long, value_name = "LEVEL", default_value = "flow", value_parser = level)]
+    opt: Level,
+}
+
+fn level(name: &str) -> Result<Level> {
+    let names = Level::ALL.map(Level::name).join(", ");
+    Level::from_name(name).with_context(|| format!("there is no level {name}: there are {names}"))
 }
 
 /// Which collector runs an x86-64 program. A riscv64 one always runs in the
@@ -108,6 +118,7 @@ impl LiveArgs {
         }
         match collector {
             Collector::Step => self.step(program, args, values, sink),
+            Collector::Exec if is_noted(program) => self.inline(program, args, values, sink),
             Collector::Exec => self.exec(program, args, values, sink),
         }
     }
@@ -162,7 +173,7 @@ impl LiveArgs {
         launch.command().args(args);
         let name = || program.to_string_lossy().into_owned();
         let tracee = launch.spawn().with_context(name)?;
-        begin(program, args, sink)?;
+        begin(concat!("collect-exec ", env!("CARGO_PKG_VERSION")), program, args, sink)?;
         let stop = interrupt::flag()?;
         let mut left_behind = |count: usize| {
             eprintln!(
@@ -201,6 +212,47 @@ impl LiveArgs {
             Bare::Untraced => tracee.wait().with_context(name)?,
         };
         Ok(Live { ending: Ending::Program(host_status(status)), cut_short: None })
+    }
+
+    fn inline<S>(
+        &self,
+        program: &OsString,
+        args: &[OsString],
+        values: Values,
+        sink: &mut S,
+    ) -> Result<Live>
+    where
+        S: Sink<Error = anyhow::Error>,
+    {
+        if self.limit.is_some() || values == Values::Collect {
+            bail!("--limit and --values need single stepping: `ichnos step`");
+        }
+        begin(concat!("collect-asm ", env!("CARGO_PKG_VERSION")), program, args, sink)?;
+        let outcome = asm::record(&self.inline_config(program, args), sink);
+        let outcome = outcome.map_err(|error| match error {
+            asm::RecordError::Sink(e) => e,
+            asm::RecordError::Collector(e) => e.into(),
+            _ => anyhow::anyhow!("the trace cannot be collected"),
+        })?;
+        Ok(Live { ending: Ending::Program(shell_status(outcome.status)), cut_short: None })
+    }
+
+    fn inline_config(&self, program: &OsString, args: &[OsString]) -> asm::Config {
+        let mut config = asm::Config::new(program, args.iter().cloned());
+        config.level = self.opt;
+        config.randomize = if self.aslr { asm::Randomize::System } else { asm::Randomize::Off };
+        config
+    }
+
+    /// Runs a program built by `ichnos cc`, takes what it stores and drops it; nothing if it is
+    /// another one.
+    pub fn drain(&self, command: &[OsString]) -> Result<Option<Ending>> {
+        let (program, args) = command.split_first().context("no program is named")?;
+        if !is_noted(program) {
+            return Ok(None);
+        }
+        let outcome = asm::drain(&self.inline_config(program, args))?;
+        Ok(Some(Ending::Program(shell_status(outcome.status))))
     }
 
     fn simulate<S>(&self, command: &[OsString], values: Values, sink: &mut S) -> Result<Live>
@@ -270,8 +322,19 @@ pub fn how_to_attach(at: &rv64::GdbAt) -> String {
     }
 }
 
-/// Tells where an exec trace comes from: the collector knows only what runs.
-fn begin<S>(program: &OsString, args: &[OsString], sink: &mut S) -> Result<()>
+/// Whether a program was built by `ichnos cc`. It is looked up as a shell would.
+fn is_noted(program: &OsString) -> bool {
+    let path = Path::new(program);
+    if path.components().count() > 1 {
+        return asm::has_notes(path);
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&folders).map(|f| f.join(path)).find(|p| p.is_file());
+    found.is_some_and(|path| asm::has_notes(&path))
+}
+
+/// Tells where a trace comes from: the collector knows only what runs.
+fn begin<S>(collector: &str, program: &OsString, args: &[OsString], sink: &mut S) -> Result<()>
 where
     S: Sink<Error = anyhow::Error>,
 {
@@ -281,7 +344,7 @@ where
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     sink.begin(&About {
         isa: Isa::X86_64,
-        collector: concat!("collect-exec ", env!("CARGO_PKG_VERSION")),
+        collector,
         command: &command,
         folder: &folder.to_string_lossy(),
         started_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(0),

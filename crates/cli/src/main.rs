@@ -41,7 +41,7 @@ use clap::{Parser, Subcommand};
 
 use exit::Ending;
 use verbs::{
-    annotate, boot, check, convert, cut, diff, dump, info, locality, record, salvage, sim, step,
+    annotate, boot, cc, check, convert, cut, diff, dump, info, locality, record, salvage, sim, step,
 };
 
 /// Traces of what programs execute, and answers from them.
@@ -65,6 +65,8 @@ enum Verb {
     Record(record::Args),
     /// Trace a program by single stepping: slow, and right to the last reference.
     Step(step::Args),
+    /// Run a compiler so that `record` can trace what it builds at little cost.
+    Cc(cc::Args),
     /// Boot a RISC-V kernel, or run a bare program, in the RV64 simulator.
     Boot(boot::Args),
     /// Run a trace, or a program, through caches.
@@ -91,6 +93,9 @@ enum Verb {
 
 fn main() -> ExitCode {
     env_logger::init();
+    if let Some(done) = cc::assembler() {
+        return exit::status(done);
+    }
     let cli = Cli::parse();
     exit::status(run(cli.verb))
 }
@@ -99,6 +104,7 @@ fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
         Verb::Record(args) => record::run(&args),
         Verb::Step(args) => step::run(&args),
+        Verb::Cc(args) => cc::run(&args),
         Verb::Boot(args) => boot::run_verb(&args),
         Verb::Sim(args) => sim::run(args),
         Verb::Locality(args) => locality::run(args),

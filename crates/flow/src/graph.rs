@@ -36,6 +36,8 @@ pub(crate) struct Graph {
     weights: Vec<usize>,
     /// For each block, whether control can come from parts unknown.
     pub(crate) open: Vec<bool>,
+    /// For each block, whether control can come with a frame that replay does not know.
+    pub(crate) strange: Vec<bool>,
     /// For each block, whether it must begin a piece.
     heads: Vec<bool>,
     /// Addresses that computed transfers may lead to.
@@ -66,11 +68,14 @@ impl Graph {
                 _ => {}
             }
         }
-        let (blocks, weights, open, heads) = Default::default();
-        let mut graph = Self { blocks, weights, open, heads, reachable };
+        let (blocks, weights, open, strange, heads) = Default::default();
+        let mut graph = Self { blocks, weights, open, strange, heads, reachable };
+        let strange: HashSet<GuestVa> = region.strange.iter().copied().collect();
         for i in 0..region.insns.len() {
             graph.add(region, piece, &targets, i);
         }
+        let first = |block: &Range<usize>| region.insns[block.start].pc;
+        graph.strange = graph.blocks.iter().map(|b| strange.contains(&first(b))).collect();
         Ok(graph)
     }
 

@@ -27,6 +27,9 @@ pub struct Region {
     /// calls. Where all code is traced, the stack pointer is such: the call or
     /// return that led there told it.
     pub known_outside: Set,
+    /// Entries and return points where that does not hold for the frame's registers:
+    /// landing pads, and where code that is not traced comes back.
+    pub strange: Vec<GuestVa>,
     /// What is live where control leaves for parts unknown.
     pub live_outside: Live,
 }

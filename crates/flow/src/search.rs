@@ -107,8 +107,11 @@ impl<'a> Round<'a> {
         let entry = pieces
             .iter()
             .map(|piece| {
-                let registers =
-                    if graph.open[piece.start] { region.known_outside } else { Set::ALL };
+                let outside = match graph.strange[piece.start] {
+                    true => region.known_outside.without(region.frame),
+                    false => region.known_outside,
+                };
+                let registers = if graph.open[piece.start] { outside } else { Set::ALL };
                 Known::ALL.of(registers.and(across))
             })
             .collect();

@@ -3,6 +3,7 @@
 
 pub mod annotate;
 pub mod boot;
+pub mod cc;
 pub mod check;
 pub mod convert;
 pub mod cut;

@@ -5,6 +5,8 @@
 mod annotate;
 mod equality;
 mod failures;
+mod inline;
+mod inline_compare;
 mod models;
 mod profile;
 mod programs;

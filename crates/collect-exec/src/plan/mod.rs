@@ -2,7 +2,6 @@
 //! translates and by the host when it is told of the code, with the same result.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-mod lift;
 mod snapshot;
 
 use ichnos_base::GuestVa;
@@ -10,8 +9,9 @@ use ichnos_flow::{Level, Live, Plan, Region, Set, plan_line};
 use ichnos_isa_x86::{Flow, Inst, Rep, Shape};
 use ichnos_trace::Slot;
 
-use lift::{FRAME, TAKEABLE, lift};
-pub use lift::{FS, GS};
+use ichnos_lift::{FRAME, TAKEABLE, lift};
+pub use ichnos_lift::{FS, GS};
+
 pub use snapshot::{Part, Snapshot};
 
 /// Whether an instruction's accesses differ from one execution to the next, so that it is
@@ -34,6 +34,7 @@ pub fn plan_superblock(insts: &[Inst]) -> Option<Plan> {
         takeable: TAKEABLE,
         frame: FRAME,
         known_outside: Set::only(FS).or(Set::only(GS)),
+        strange: Vec::new(),
         live_outside: Live { registers: Set::ALL, flags: 0xff },
     };
     plan_line(&region, &Level::Flow.into(), Slot(0)).ok()

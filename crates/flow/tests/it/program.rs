@@ -77,6 +77,7 @@ pub fn program(count: usize, dice: &mut Dice) -> Region {
         takeable: Set((1 << REGISTERS) - 1),
         frame: Set::only(STACK).or(Set::only(Register(6))),
         known_outside: Set::EMPTY,
+        strange: Vec::new(),
         live_outside: Live { registers: Set::ALL, flags: 0xff },
     }
 }

@@ -10,7 +10,7 @@ use ichnos_flow::{Level, Live, Region, Set, plan};
 use ichnos_isa_x86::Inst;
 use ichnos_trace::Slot;
 
-use crate::lift::{FRAME, TAKEABLE, lift};
+use ichnos_lift::{FRAME, TAKEABLE, lift};
 
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 

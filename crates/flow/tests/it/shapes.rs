@@ -6,7 +6,7 @@ use ichnos_flow::{Level, Live, Piece, Plan, Region, Set, plan};
 use ichnos_isa_x86::Inst;
 use ichnos_trace::{MAX_STEPS, Register, Slot, Width};
 
-use crate::lift::{FRAME, TAKEABLE, lift};
+use ichnos_lift::{FRAME, TAKEABLE, lift};
 
 const RSP: Set = Set::only(Register(4));
 
@@ -26,6 +26,7 @@ fn region(code: &[u8], known_outside: Set) -> Region {
         takeable: TAKEABLE,
         frame: FRAME,
         known_outside,
+        strange: Vec::new(),
         live_outside: Live { registers: Set::ALL, flags: 0 },
     }
 }

@@ -11,10 +11,10 @@ use ichnos_flow::{Control, Effect, Level, Live, Options, Plan, Region, Set, plan
 use ichnos_isa_x86::{Gpr, Inst, Regs, Segment, accesses};
 use ichnos_trace::{RefKind, Register, Width};
 
-use crate::lift::{FRAME, TAKEABLE, lift};
 use crate::program::{Did, Word};
 use crate::real::instruction;
 use crate::replayer::replay_from;
+use ichnos_lift::{FRAME, TAKEABLE, lift};
 
 const RSP: Register = Register(4);
 

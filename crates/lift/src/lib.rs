@@ -1,8 +1,11 @@
 //! x86-64 instructions in the planner's terms.
 //!
 //! Shadow registers 0 to 15 are the general ones, 16 and 17 the bases of fs and gs; two more
-//! are temporaries within an instruction.
+//! are temporaries within an instruction. A call reads everything: who believes in a calling
+//! convention says so by changing what is made here.
 // SPDX-License-Identifier: MIT OR Apache-2.0
+#![forbid(unsafe_code)]
+
 use ichnos_base::AccessFlags;
 use ichnos_flow::{Control, Effect, Insn, Live, Loss, Reference, Set};
 use ichnos_isa_x86::{
@@ -56,6 +59,7 @@ fn flag_bits(flags: Flags) -> u8 {
 }
 
 /// One instruction.
+#[must_use]
 pub fn lift(inst: &Inst) -> Insn {
     let effects = inst.effects();
     let mut out = Vec::new();

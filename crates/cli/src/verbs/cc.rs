@@ -1,0 +1,54 @@
+//! `ichnos cc`: a compiler whose programs can be traced inline.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use anyhow::{Context, Result};
+use ichnos_collect_asm as asm;
+
+use crate::exit::Ending;
+
+/// Run a compiler so that `record` can trace what it builds at little cost.
+///
+/// Each object gets notes about its functions, in a section that is not loaded. Nothing else
+/// changes: the program is the one that the compiler alone would build.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  ichnos cc -- gcc -O2 -pthread prog.c -o prog
+  make CC='ichnos cc -- gcc' CXX='ichnos cc -- g++'")]
+pub struct Args {
+    /// The compiler and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMPILER"
+    )]
+    command: Vec<OsString>,
+}
+
+/// Runs the verb.
+pub fn run(args: &Args) -> Result<Ending> {
+    let program = std::env::current_exe().context("ichnos does not know its own file")?;
+    Ok(ending(asm::compile(&program, &args.command)?))
+}
+
+/// Acts as the assembler, if that is the name by which this program was called.
+pub fn assembler() -> Option<Result<Ending>> {
+    let mut args = std::env::args_os();
+    let name = args.next()?;
+    let real = std::env::var_os(asm::ASSEMBLER)?;
+    if std::path::Path::new(&name).file_name()? != "as" {
+        return None;
+    }
+    let args: Vec<OsString> = args.collect();
+    Some(asm::assemble(&real, &args).map(ending).map_err(Into::into))
+}
+
+fn ending(status: ExitStatus) -> Ending {
+    let signal = || 128 + status.signal().unwrap_or(0);
+    Ending::Program((status.code().unwrap_or_else(signal) & 0xff) as u8)
+}

@@ -1,0 +1,167 @@
+//! `ichnos cc` and the inline tracing of what it builds.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_collect_asm as asm;
+use ichnos_flow::Level;
+use ichnos_testkit::guest;
+
+use crate::inline_compare::{Compared, Stepped};
+use crate::support::{Folder, good, ichnos, native, shell};
+
+const BARE: &str = "-static -no-pie -nostdlib -ffreestanding -fno-builtin";
+
+/// Builds a guest through `ichnos cc`.
+fn build(folder: &Folder, source: &str, flags: &str) -> String {
+    let compiler = if source.ends_with(".cc") { "g++" } else { "gcc" };
+    let source = guest::folder().join(source);
+    let program = folder.path().join("prog");
+    let mut line = vec!["cc", "--", compiler, source.to_str().unwrap(), "-o"];
+    line.push(program.to_str().unwrap());
+    line.extend(flags.split_whitespace());
+    good(ichnos(folder, &line));
+    program.to_str().unwrap().to_owned()
+}
+
+fn compared(folder: &Folder, source: &str, flags: &str, level: Level) -> Compared {
+    Stepped::new(build(folder, source, flags).as_ref()).compare(level)
+}
+
+#[test]
+fn inline_equals_step_at_every_level_of_the_planner() {
+    let folder = Folder::new();
+    for source in ["bare_sort.c", "bare_strings.c", "bare_calls.c", "bare_atomics.c"] {
+        let stepped = Stepped::new(build(&folder, source, &format!("-O2 {BARE}")).as_ref());
+        for level in Level::ALL {
+            let compared = stepped.compare(level);
+            assert!(compared.insns > 100_000 || source != "bare_sort.c", "{compared:?}");
+        }
+    }
+}
+
+#[test]
+fn inline_equals_step_at_every_level_of_the_compiler() {
+    let folder = Folder::new();
+    for flags in ["-O0", "-O1", "-O3", "-Os", "-O3 -march=native", "-O2 -fcf-protection=full"] {
+        for source in ["bare_strings.c", "bare_calls.c"] {
+            compared(&folder, source, &format!("{flags} {BARE}"), Level::Flow);
+        }
+    }
+}
+
+#[test]
+fn inline_equals_step_with_threads_children_jumps_and_traps() {
+    let folder = Folder::new();
+    // Threads that do not look at each other, so that any interleaving gives the same.
+    let source = "#include <pthread.h>\nstatic int out[3][50];\n\
+        static void *work(void *p) { int *o = p; for (int i = 0; i < 50; i++) o[i] = i * i; return 0; }\n\
+        int main(void) { pthread_t t[3]; for (int i = 0; i < 3; i++) pthread_create(t + i, 0, work, out[i]);\n\
+        for (int i = 0; i < 3; i++) pthread_join(t[i], 0); return out[2][7]; }\n";
+    folder.write("own.c", source.as_bytes());
+    let line = "cc -- gcc -O2 -static -pthread own.c -o own";
+    good(ichnos(&folder, &line.split(' ').collect::<Vec<_>>()));
+    let threads = Stepped::new(folder.path().join("own").as_ref()).compare(Level::Flow);
+    assert_eq!(threads.threads, 4, "{threads:?}");
+    let fork = compared(&folder, "forkexec.c", "-O2 -static", Level::Flow);
+    assert!(fork.threads > 2 && fork.gaps > 5, "{fork:?}");
+    compared(&folder, "jump.c", "-O2 -fPIC", Level::Flow);
+    compared(&folder, "trap.c", "-O2 -static", Level::Flow);
+}
+
+#[test]
+fn gathers_masks_and_strings_are_told_lane_by_lane() {
+    let folder = Folder::new();
+    let vector = compared(&folder, "vector.c", "-O2 -no-pie -static", Level::Flow);
+    assert!(vector.insns > 10_000, "{vector:?}");
+}
+
+#[test]
+fn programs_behave_as_if_alone() {
+    let folder = Folder::new();
+    for (source, flags) in [
+        ("throw.cc", "-O2"),
+        ("throw.cc", "-O0 -static"),
+        ("signals.c", "-O2 -pthread"),
+        ("threads.c", "-O2 -pthread"),
+        ("mutex.c", "-O2 -pthread"),
+        ("spawn.c", "-O2"),
+        ("execthread.c", "-O2 -pthread"),
+        ("rep.c", "-O2"),
+    ] {
+        let program = build(&folder, source, flags);
+        let alone = native(&folder, &program, &[]);
+        let traced = ichnos(&folder, &["record", "-q", "-o", "t.ichnos", "--", &program]);
+        assert_eq!(traced.stdout, alone.stdout, "{source}: {}", traced.stderr);
+        assert_eq!(traced.status, alone.status, "{source}: {}", traced.stderr);
+        let check = ichnos(&folder, &["check", "t.ichnos"]);
+        assert_eq!(check.status, 0, "{source}: {}{}", check.stdout, check.stderr);
+        let dropped = ichnos(&folder, &["record", "-o", "none", "--", &program]);
+        assert_eq!(dropped.stdout, alone.stdout, "{source}: {}", dropped.stderr);
+    }
+}
+
+/// Notes are all that `ichnos cc` adds.
+#[test]
+fn the_program_is_the_ordinary_build() {
+    let folder = Folder::new();
+    let source = guest::folder().join("throw.cc");
+    let source = source.to_str().unwrap();
+    good(native(&folder, "g++", &["-O2", "-g", source, "-o", "plain"]));
+    good(ichnos(&folder, &["cc", "--", "g++", "-O2", "-g", source, "-o", "noted"]));
+    for name in ["plain", "noted"] {
+        let line = format!(
+            "objcopy -O binary -R .note.gnu.build-id --set-section-flags .bss=alloc {name} {name}.bin"
+        );
+        good(shell(&folder, &line));
+    }
+    assert_eq!(folder.bytes("plain.bin"), folder.bytes("noted.bin"));
+    assert!(!asm::has_notes(&folder.path().join("plain")));
+    assert!(asm::has_notes(&folder.path().join("noted")));
+}
+
+/// Objects, archives and unused code go through the linker as ever.
+#[test]
+fn notes_survive_archives_and_garbage_collection() {
+    let folder = Folder::new();
+    folder
+        .write("one.c", b"int unused(int x) { return x * 3; }\nint one(int x) { return x + 1; }\n");
+    folder.write(
+        "main.cc",
+        b"#include <vector>\nextern \"C\" int one(int);\n\
+          int main(int c, char **) { std::vector<int> v(10, c); int s = 0;\n\
+          for (int x : v) s += one(x); return s; }\n",
+    );
+    let flags = "-O1 -ffunction-sections -fdata-sections";
+    for line in [
+        format!("cc -- gcc {flags} -pipe -c one.c -o one.o"),
+        format!("cc -- g++ {flags} -c main.cc -o main.o"),
+    ] {
+        good(ichnos(&folder, &line.split_whitespace().collect::<Vec<_>>()));
+    }
+    good(native(&folder, "ar", &["rc", "libone.a", "one.o"]));
+    good(native(&folder, "g++", &["-Wl,--gc-sections", "main.o", "libone.a", "-o", "prog"]));
+    let program = folder.path().join("prog");
+    let noted = asm::noted(&program).unwrap();
+    assert!(noted.len() >= 2, "{noted:?}");
+    let run = ichnos(&folder, &["record", "-q", "-o", "t.ichnos", "--", program.to_str().unwrap()]);
+    assert_eq!(run.status, 20, "{}", run.stderr);
+    let info = ichnos(&folder, &["info", "--json", "t.ichnos"]).json();
+    assert!(info["instructions"].as_u64().unwrap() > 50, "{info}");
+}
+
+#[test]
+fn cc_passes_on_what_it_should_and_refuses_the_rest() {
+    let folder = Folder::new();
+    folder.write("bad.c", b"int main(void) { return }\n");
+    folder.write("good.c", b"int main(void) { return 3; }\n");
+    let run = ichnos(&folder, &["cc", "--", "gcc", "bad.c"]);
+    assert_eq!(run.status, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("bad.c:1"), "{}", run.stderr);
+    let run = ichnos(&folder, &["cc", "--", "gcc", "-flto", "good.c"]);
+    assert_eq!(run.status, 2);
+    assert!(run.stderr.contains("-flto"), "{}", run.stderr);
+    let run = ichnos(&folder, &["cc", "--", "no-such-compiler", "good.c"]);
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    let run = ichnos(&folder, &["record", "--opt", "everything", "--", "true"]);
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    assert!(run.stderr.contains("procedural"), "{}", run.stderr);
+}

@@ -1,0 +1,135 @@
+//! A program recorded inline against the same program single-stepped: the records of noted
+//! functions must be the same, thread by thread.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::ops::Range;
+use std::path::Path;
+
+use ichnos_base::{Batch, EndStatus, Event, GuestVa, MapKind, Record, Sink, ThreadId};
+use ichnos_collect_asm as asm;
+use ichnos_collect_step as step;
+use ichnos_flow::Level;
+
+/// Keeps the records of some code, by thread.
+#[derive(Default)]
+struct Keep {
+    ranges: Vec<Range<GuestVa>>,
+    threads: BTreeMap<u32, Vec<Record>>,
+    inside: BTreeMap<u32, bool>,
+    ends: BTreeMap<u32, EndStatus>,
+    gaps: usize,
+    bias: Option<u64>,
+    name: String,
+}
+
+impl Keep {
+    fn holds(&self, pc: GuestVa) -> bool {
+        let pc = GuestVa(pc.0.wrapping_sub(self.bias.unwrap_or(0)));
+        let i = self.ranges.partition_point(|r| r.start <= pc);
+        i > 0 && self.ranges[i - 1].contains(&pc)
+    }
+}
+
+impl Sink for Keep {
+    type Error = Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        for record in batch.records {
+            let thread = batch.thread.0;
+            if let Record::Insn { pc, .. } = record {
+                let inside = self.holds(*pc);
+                self.inside.insert(thread, inside);
+            }
+            if self.inside.get(&thread) == Some(&true) {
+                self.threads.entry(thread).or_default().push(*record);
+            }
+        }
+        Ok(true)
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        match event {
+            Event::Map(map) if map.kind == MapKind::IMAGE && map.path == self.name => {
+                self.bias.get_or_insert(map.bias);
+            }
+            Event::ThreadEnd(status) => drop(self.ends.insert(thread.0, *status)),
+            Event::Gap { .. } => self.gaps += 1,
+            _ => {}
+        }
+        Ok(true)
+    }
+}
+
+/// What a comparison found, for the caller to look at.
+#[derive(Debug)]
+pub struct Compared {
+    /// Instructions of noted functions.
+    pub insns: usize,
+    /// Threads.
+    pub threads: usize,
+    /// Gaps in the inline trace.
+    pub gaps: usize,
+}
+
+/// A program that was single-stepped.
+pub struct Stepped {
+    program: OsString,
+    status: EndStatus,
+    kept: Keep,
+}
+
+impl Stepped {
+    /// Steps a program that has notes.
+    pub fn new(program: &OsStr) -> Self {
+        let ranges = asm::noted(Path::new(program)).expect("the program can be read");
+        assert!(!ranges.is_empty(), "no notes");
+        let name = std::fs::canonicalize(program).unwrap().to_string_lossy().into_owned();
+        let mut kept = Keep { ranges, name, ..Keep::default() };
+        let config = step::Config::new(program);
+        let outcome = step::Collector::new(&config).run(&mut kept).expect("it can be stepped");
+        kept.threads.retain(|_, records| !records.is_empty());
+        Self { program: program.to_owned(), status: outcome.status, kept }
+    }
+
+    /// Records the program inline; panics where that differs.
+    pub fn compare(&self, level: Level) -> Compared {
+        let (ranges, bias) = (self.kept.ranges.clone(), self.kept.bias);
+        let mut inline = Keep { ranges, bias, ..Keep::default() };
+        let mut config = asm::Config::new(&self.program, []);
+        config.level = level;
+        let recorded = asm::record(&config, &mut inline).expect("it can be recorded");
+        assert_eq!(recorded.status, self.status, "the program ended otherwise");
+        inline.threads.retain(|_, records| !records.is_empty());
+        let numbers = |kept: &Keep| kept.threads.keys().copied().collect::<Vec<_>>();
+        assert_eq!(numbers(&self.kept), numbers(&inline), "threads");
+        for (thread, expected) in &self.kept.threads {
+            same(*thread, expected, &inline.threads[thread]);
+        }
+        assert_eq!(self.kept.ends, inline.ends, "ends of threads");
+        assert_eq!(recorded.left_out, 0, "functions were left out");
+        let is_insn = |r: &&Record| matches!(r, Record::Insn { .. });
+        let insns = self.kept.threads.values().flatten().filter(is_insn).count();
+        Compared { insns, threads: self.kept.threads.len(), gaps: inline.gaps }
+    }
+}
+
+fn same(thread: u32, expected: &[Record], got: &[Record]) {
+    let differs = expected.iter().zip(got).position(|(a, b)| a != b);
+    let at = differs.or((expected.len() != got.len()).then(|| expected.len().min(got.len())));
+    if let Some(at) = at {
+        let around = |all: &[Record]| -> String {
+            let part = &all[at.saturating_sub(8).min(all.len())..(at + 4).min(all.len())];
+            part.iter().map(|r| format!("  {r:x?}\n")).collect()
+        };
+        panic!(
+            "thread {thread} differs at record {at} of {} and {}:\nstep\n{}inline\n{}",
+            expected.len(),
+            got.len(),
+            around(expected),
+            around(got),
+        );
+    }
+}

@@ -1,0 +1,471 @@
+//! The tracer: a program's threads and children from their start to their end.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::{HashMap, HashSet};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+
+use ichnos_base::{EndStatus, ProcessId, ThreadId, ThreadStart};
+use ichnos_flow::Options;
+use ichnos_rt::{Change, Context, Pool, Regs, Resume, Stop, Thread as Task, spawn, wait};
+
+use super::Config;
+use super::message::{Message, Where};
+use super::process::{Frame, Lane, Process, Thread, process_of};
+use super::setup::{Copies, TAP, arrived, prepare};
+use crate::Error;
+
+const PAGE: u64 = 4096;
+
+/// What the tracer saw.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Traced {
+    pub(crate) status: EndStatus,
+    pub(crate) raw_bytes: u64,
+    pub(crate) waits: u64,
+    pub(crate) left_out: u64,
+}
+
+/// Looks after a program.
+pub(crate) struct Tracer<'a> {
+    config: &'a Config,
+    options: Options,
+    pool: Arc<Pool>,
+    tell: Sender<Message>,
+    freed: Receiver<u32>,
+    buffers: Vec<u32>,
+    contexts: Vec<Context>,
+    copies: Copies,
+    processes: HashMap<i32, Process>,
+    pub(super) threads: HashMap<i32, Thread>,
+    /// Threads that stopped before their maker told of them.
+    newborn: HashSet<i32>,
+    next: (u32, u32),
+    seen: Traced,
+    listened: bool,
+}
+
+impl<'a> Tracer<'a> {
+    pub(crate) fn new(
+        config: &'a Config,
+        pool: Arc<Pool>,
+        tell: Sender<Message>,
+        freed: Receiver<u32>,
+    ) -> Self {
+        let layout = pool.layout();
+        Self {
+            config,
+            options: config.level.into(),
+            pool,
+            tell,
+            freed,
+            buffers: (0..layout.buffers).rev().collect(),
+            contexts: (0..layout.contexts).rev().map(Context).collect(),
+            copies: Copies::default(),
+            processes: HashMap::new(),
+            threads: HashMap::new(),
+            newborn: HashSet::new(),
+            next: (0, 0),
+            seen: Traced { status: EndStatus::Unknown, raw_bytes: 0, waits: 0, left_out: 0 },
+            listened: true,
+        }
+    }
+
+    /// Runs the program to its end.
+    pub(crate) fn run(mut self) -> Result<Traced, Error> {
+        let program = || self.config.program.to_string_lossy().into_owned();
+        let mut command = Command::new(&self.config.program);
+        command.args(&self.config.args);
+        let first = spawn(command, self.config.randomize)
+            .map_err(|source| Error::Start { program: program(), source })?;
+        self.adopt(first, None)?;
+        self.begin_program(first)?;
+        self.go_on(first, 0)?;
+        let failed = |source| Error::Process { pid: first.0, what: "waiting", source };
+        while let Some((task, change)) = wait(None).map_err(failed)? {
+            if task == first {
+                match change {
+                    Change::Exited(code) => self.seen.status = EndStatus::Exited(code),
+                    Change::Killed(signal) => self.seen.status = EndStatus::Killed(signal),
+                    Change::Stopped(_) => {}
+                }
+            }
+            self.change(task, change)?;
+            if !self.listened {
+                // The program ends with this thread.
+                self.threads.keys().for_each(|tid| Task(*tid).kill());
+            }
+        }
+        Ok(self.seen)
+    }
+
+    /// Takes notice of a change.
+    pub(super) fn change(&mut self, task: Task, change: Change) -> Result<(), Error> {
+        let done = match change {
+            Change::Exited(code) => self.gone(task, EndStatus::Exited(code)),
+            Change::Killed(signal) => self.gone(task, EndStatus::Killed(signal)),
+            Change::Stopped(stop) => self.stopped(task, stop),
+        };
+        match done {
+            // A thread can be killed at any moment, also while it is stopped.
+            Err(Error::Process { source, .. }) if source.raw_os_error() == Some(3) => Ok(()),
+            done => done,
+        }
+    }
+
+    fn stopped(&mut self, task: Task, stop: Stop) -> Result<(), Error> {
+        match stop {
+            Stop::Signal(signal) => self.signal(task, signal),
+            Stop::Syscall => self.system_call(task),
+            Stop::Clone | Stop::Vfork => self.made(task),
+            Stop::Exec => self.exec(task),
+            Stop::Exit => self.exit(task),
+            Stop::Group(signal) => self.group(task, signal),
+            _ => self.go_on(task, 0),
+        }
+    }
+
+    /// Sends a message. If nobody listens any more the program is ended.
+    pub(super) fn tell(&mut self, message: Message) {
+        if let Message::Words { last: true, to, .. } = &message {
+            self.seen.raw_bytes += to;
+        }
+        self.listened &= self.tell.send(message).is_ok();
+    }
+
+    /// Lets a thread go on.
+    pub(super) fn go_on(&mut self, task: Task, signal: i32) -> Result<(), Error> {
+        let handling = self.threads.get(&task.0).is_some_and(|t| t.lanes.len() > 1);
+        let how = if handling { Resume::Syscall } else { Resume::Cont };
+        task.resume(how, signal).map_err(|source| Error::Process {
+            pid: task.0,
+            what: "letting it go on",
+            source,
+        })
+    }
+
+    /// Whether a thread's program has a copy.
+    pub(super) fn is_traced(&self, task: Task) -> bool {
+        let process = self.threads.get(&task.0).and_then(|t| self.processes.get(&t.pid));
+        process.is_some_and(|p| p.copy.is_some())
+    }
+
+    /// Where a thread with these registers is.
+    pub(super) fn place(&self, task: Task, regs: &Regs) -> Option<Where> {
+        let thread = self.threads.get(&task.0)?;
+        Some(self.processes.get(&thread.pid)?.place(regs))
+    }
+
+    /// A thread begins to be known.
+    fn adopt(&mut self, task: Task, maker: Option<Task>) -> Result<(), Error> {
+        let pid = process_of(task.0).unwrap_or(task.0);
+        let parent = maker.and_then(|m| self.threads.get(&m.0)).map(|t| (t.id, t.pid));
+        let fresh = !self.processes.contains_key(&pid);
+        if fresh {
+            let copy = parent.and_then(|(_, p)| self.processes.get(&p)?.copy.clone());
+            let id = self.next.1;
+            self.next.1 += 1;
+            self.tell(Message::Program { process: id, copy: copy.clone() });
+            self.processes.insert(pid, Process { id, copy, first: None });
+        }
+        let process = self.processes.get(&pid).map_or(0, |p| p.id);
+        let id = self.next.0;
+        self.next.0 += 1;
+        let lane = self.new_lane(None)?;
+        let context = lane.context;
+        let start = ThreadStart {
+            process: ProcessId(process),
+            creator: parent.map(|(id, _)| ThreadId(id)),
+            os_pid: pid.unsigned_abs(),
+            os_tid: task.0.unsigned_abs(),
+        };
+        if let Some((maker, _)) = parent {
+            self.tell(Message::Create { thread: maker, child: id });
+        }
+        let like = parent.filter(|_| fresh).map(|(id, _)| id);
+        self.tell(Message::Start { thread: id, start, lane: context, like });
+        let lanes = vec![lane];
+        let (begun, in_call, returns, ended) = (maker.is_none(), false, false, false);
+        self.threads.insert(task.0, Thread { id, pid, lanes, begun, in_call, returns, ended });
+        Ok(())
+    }
+
+    /// A thread made another one, or a process.
+    fn made(&mut self, task: Task) -> Result<(), Error> {
+        let failed = |source| Error::Process { pid: task.0, what: "making a thread", source };
+        let child = i32::try_from(task.message().map_err(failed)?).unwrap_or(0);
+        self.flush(task)?;
+        self.adopt(Task(child), Some(task))?;
+        if self.newborn.remove(&child) {
+            self.begin(Task(child))?;
+        }
+        self.go_on(task, 0)
+    }
+
+    /// A new thread begins.
+    fn begin(&mut self, task: Task) -> Result<(), Error> {
+        let traced = self.is_traced(task);
+        let Some(thread) = self.threads.get_mut(&task.0) else { return Ok(()) };
+        thread.begun = true;
+        let context = thread.lanes.last().map(|l| l.context);
+        if let (true, Some(context)) = (traced, context) {
+            self.point_at(task, context)?;
+        }
+        self.go_on(task, 0)
+    }
+
+    fn point_at(&self, task: Task, context: Context) -> Result<(), Error> {
+        let failed = |source| Error::Process { pid: task.0, what: "setting registers", source };
+        let mut regs = task.regs().map_err(failed)?;
+        regs.gs_base = self.context_address(context);
+        task.set_regs(&regs).map_err(failed)
+    }
+
+    fn group(&mut self, task: Task, signal: i32) -> Result<(), Error> {
+        const STOPS: [i32; 4] = [19, 20, 21, 22];
+        match self.threads.get(&task.0) {
+            None => {
+                self.newborn.insert(task.0);
+                Ok(())
+            }
+            Some(thread) if !thread.begun => self.begin(task),
+            Some(_) if STOPS.contains(&signal) => task
+                .resume(Resume::Listen, 0)
+                .map_err(|source| Error::Process { pid: task.0, what: "stopping", source }),
+            Some(_) => self.go_on(task, 0),
+        }
+    }
+
+    /// A process begins to run a program.
+    fn begin_program(&mut self, task: Task) -> Result<(), Error> {
+        let copy = self.copies.of(task.0, &self.options)?;
+        let Some(process) = self.processes.get_mut(&task.0) else { return Ok(()) };
+        process.copy.clone_from(&copy);
+        let process = process.id;
+        self.tell(Message::Program { process, copy: copy.clone() });
+        if let Some(copy) = copy {
+            self.seen.left_out += copy.left_out as u64;
+            let first = prepare(task, &copy, &self.pool)?;
+            if let Some(process) = self.processes.get_mut(&task.0) {
+                process.first = first;
+            }
+            let context = self.threads.get(&task.0).and_then(|t| t.lanes.last());
+            if let Some(context) = context.map(|l| l.context) {
+                self.point_at(task, context)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn exec(&mut self, task: Task) -> Result<(), Error> {
+        let failed = |source| Error::Process { pid: task.0, what: "a new program", source };
+        let former = i32::try_from(task.message().map_err(failed)?).unwrap_or(task.0);
+        if former != task.0
+            && let Some(thread) = self.threads.remove(&former)
+        {
+            self.end_thread(task, Where::Unknown, EndStatus::Exited(0));
+            self.threads.insert(task.0, thread);
+        }
+        self.flush(task)?;
+        if let Some(thread) = self.threads.get_mut(&task.0) {
+            let id = thread.id;
+            // The innermost context goes on; handlers of the old program are no more.
+            let outer = thread.lanes.len().saturating_sub(1);
+            let gone: Vec<Lane> = thread.lanes.drain(..outer).collect();
+            thread.lanes.iter_mut().for_each(|l| l.frame = None);
+            (thread.in_call, thread.returns) = (false, false);
+            gone.into_iter().for_each(|lane| self.drop_lane(id, &lane));
+            let path = std::fs::read_link(format!("/proc/{}/exe", task.0)).unwrap_or_default();
+            self.tell(Message::Exec { thread: id, path: path.to_string_lossy().into_owned() });
+        }
+        self.begin_program(task)?;
+        self.go_on(task, 0)
+    }
+
+    /// A thread is about to end.
+    fn exit(&mut self, task: Task) -> Result<(), Error> {
+        let failed = |source| Error::Process { pid: task.0, what: "its end", source };
+        let status = task.message().map_err(failed)?;
+        let status = match status & 0x7f {
+            0 => EndStatus::Exited((status >> 8 & 0xff) as i32),
+            signal => EndStatus::Killed(signal as i32),
+        };
+        let at = task.regs().ok().and_then(|regs| self.place(task, &regs));
+        self.end_thread(task, at.unwrap_or(Where::Unknown), status);
+        self.go_on(task, 0)
+    }
+
+    /// Tells a thread's end and frees what it had.
+    fn end_thread(&mut self, task: Task, at: Where, status: EndStatus) {
+        let Some(thread) = self.threads.get_mut(&task.0) else { return };
+        if std::mem::replace(&mut thread.ended, true) {
+            return;
+        }
+        let (id, mut lanes) = (thread.id, std::mem::take(&mut thread.lanes));
+        let Some(innermost) = lanes.pop() else { return };
+        self.drop_lane(id, &innermost);
+        self.tell(Message::End { thread: id, at, status });
+        lanes.iter().for_each(|lane| self.drop_lane(id, lane));
+    }
+
+    fn drop_lane(&mut self, thread: u32, lane: &Lane) {
+        let to = self.filled(lane.context, lane.buffer);
+        let (context, buffer) = (lane.context, lane.buffer);
+        self.tell(Message::Words { thread, lane: context, buffer, to, last: true });
+        self.free_context(context);
+    }
+
+    /// A thread is gone.
+    fn gone(&mut self, task: Task, status: EndStatus) -> Result<(), Error> {
+        self.newborn.remove(&task.0);
+        self.end_thread(task, Where::Unknown, status);
+        if let Some(thread) = self.threads.remove(&task.0)
+            && !self.threads.values().any(|t| t.pid == thread.pid)
+        {
+            self.processes.remove(&thread.pid);
+        }
+        Ok(())
+    }
+
+    /// A new context with a buffer.
+    fn new_lane(&mut self, frame: Option<Frame>) -> Result<Lane, Error> {
+        let most = self.pool.layout().contexts;
+        let context = self.contexts.pop().ok_or(Error::TooManyThreads { most })?;
+        let buffer = self.take_buffer()?;
+        self.fill(context, buffer);
+        Ok(Lane { context, buffer, frame })
+    }
+
+    /// Lets a context store into a buffer.
+    fn fill(&self, context: Context, buffer: u32) {
+        let layout = self.pool.layout();
+        self.pool.set_word(layout.context(context), TAP + layout.buffer(buffer));
+    }
+
+    /// How much of its buffer a context has filled.
+    pub(super) fn filled(&self, context: Context, buffer: u32) -> u64 {
+        let layout = self.pool.layout();
+        let at = self.pool.word(layout.context(context));
+        at.saturating_sub(TAP + layout.buffer(buffer)).min(layout.buffer_len)
+    }
+
+    pub(super) fn free_context(&mut self, context: Context) {
+        self.contexts.push(context);
+    }
+
+    /// Where traced programs see a context.
+    pub(super) fn context_address(&self, context: Context) -> u64 {
+        TAP + self.pool.layout().context(context)
+    }
+
+    /// A free buffer; waits if there is none.
+    fn take_buffer(&mut self) -> Result<u32, Error> {
+        self.buffers.extend(self.freed.try_iter());
+        if let Some(buffer) = self.buffers.pop() {
+            return Ok(buffer);
+        }
+        self.seen.waits += 1;
+        let most = self.pool.layout().buffers;
+        let held: usize = self.threads.values().map(|t| t.lanes.len()).sum();
+        if held >= most as usize {
+            return Err(Error::TooManyThreads { most });
+        }
+        self.freed.recv().map_err(|_| Error::TooManyThreads { most })
+    }
+
+    /// Tells what a thread has stored so far.
+    pub(super) fn flush(&mut self, task: Task) -> Result<(), Error> {
+        let Some(thread) = self.threads.get(&task.0) else { return Ok(()) };
+        let Some(lane) = thread.lanes.last() else { return Ok(()) };
+        let (thread, lane, buffer) = (thread.id, lane.context, lane.buffer);
+        let to = self.filled(lane, buffer);
+        self.tell(Message::Words { thread, lane, buffer, to, last: false });
+        Ok(())
+    }
+
+    /// Whether a fault means that a buffer is full; if so, there is a new one.
+    pub(super) fn buffer_full(&mut self, task: Task) -> Result<bool, Error> {
+        let failed = |source| Error::Process { pid: task.0, what: "changing buffers", source };
+        let Some(thread) = self.threads.get(&task.0) else { return Ok(false) };
+        let Some(lane) = thread.lanes.last() else { return Ok(false) };
+        let (id, context, buffer) = (thread.id, lane.context, lane.buffer);
+        let guard = TAP + self.pool.layout().guard(buffer);
+        let source = task.signal_source().map_err(failed)?;
+        if source.code <= 0 || !(guard..guard + PAGE).contains(&source.addr) {
+            return Ok(false);
+        }
+        let mut regs = task.regs().map_err(failed)?;
+        let process = self.processes.get(&thread.pid);
+        let copy = process.and_then(|p| p.copy.as_ref());
+        let Some(again) = copy.and_then(|c| c.restart(regs.rip)) else { return Ok(false) };
+        let to = self.filled(context, buffer);
+        self.tell(Message::Words { thread: id, lane: context, buffer, to, last: true });
+        let buffer = self.take_buffer()?;
+        self.fill(context, buffer);
+        let lane = self.threads.get_mut(&task.0).and_then(|t| t.lanes.last_mut());
+        if let Some(lane) = lane {
+            lane.buffer = buffer;
+        }
+        regs.rip = again;
+        task.set_regs(&regs).map_err(failed)?;
+        Ok(true)
+    }
+
+    /// Whether a trap means that a program has come to its beginning; if so, it is ready.
+    pub(super) fn at_beginning(&mut self, task: Task) -> Result<bool, Error> {
+        let Some(process) = self.processes.get_mut(&task.0) else { return Ok(false) };
+        let (Some(first), Some(copy)) = (process.first, process.copy.clone()) else {
+            return Ok(false);
+        };
+        let failed = |source| Error::Process { pid: task.0, what: "its beginning", source };
+        let rip = task.regs().map_err(failed)?.rip;
+        if copy.entry.map(|e| e.0 + 1) != Some(rip) {
+            return Ok(false);
+        }
+        process.first = None;
+        arrived(task, &copy, first)?;
+        Ok(true)
+    }
+
+    /// Gives a thread a context for a signal handler: thread, the old context, the new one.
+    pub(super) fn push_lane(
+        &mut self,
+        task: Task,
+        frame: Frame,
+    ) -> Result<Option<(u32, Context, Context)>, Error> {
+        let lane = self.new_lane(Some(frame))?;
+        let inner = lane.context;
+        let Some(thread) = self.threads.get_mut(&task.0) else { return Ok(None) };
+        let outer = thread.lanes.last().map(|l| l.context);
+        thread.lanes.push(lane);
+        thread.in_call = false;
+        Ok(outer.map(|outer| (thread.id, outer, inner)))
+    }
+
+    /// Takes the context of a handler that returned: thread, its context, the one before it.
+    pub(super) fn pop_lane(&mut self, task: Task) -> Option<(u32, Context, Context, Frame)> {
+        let thread = self.threads.get_mut(&task.0)?;
+        let frame = thread.lanes.last()?.frame?;
+        let lane = thread.lanes.pop()?;
+        let (id, outer) = (thread.id, thread.lanes.last()?.context);
+        self.drop_lane(id, &lane);
+        Some((id, lane.context, outer, frame))
+    }
+
+    /// Takes out the context that the innermost handler interrupted, if that handler was left
+    /// and will not return to it: thread, context, buffer.
+    pub(super) fn left_lane(
+        &mut self,
+        task: Task,
+        is_left: impl Fn(&Frame) -> bool,
+    ) -> Option<(u32, Context, u32)> {
+        let thread = self.threads.get_mut(&task.0)?;
+        thread.lanes.last()?.frame.filter(is_left)?;
+        let outer = thread.lanes.len().checked_sub(2)?;
+        let lane = thread.lanes.remove(outer);
+        let under = lane.frame;
+        thread.lanes.last_mut()?.frame = under;
+        Some((thread.id, lane.context, lane.buffer))
+    }
+}

@@ -1,0 +1,127 @@
+//! Signals on their way to the program's handlers, and back.
+//!
+//! A handler gets a context of its own, so that what it stores does not come between the words of
+//! the block that it interrupts. While one runs, the thread stops at system calls: that
+//! is how its return is seen. The signal frame shows the program's own instruction, not
+//! its copy; on the return the copy goes on.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::{GuestVa, SignalInfo};
+use ichnos_rt::{Change, Regs, Resume, Stop, Thread as Task, wait};
+
+use super::follow::Tracer;
+use super::message::{Message, Where};
+use super::process::{Frame, handles};
+use crate::Error;
+
+const SIGSEGV: i32 = 11;
+const SIGTRAP: i32 = 5;
+const SYS_RT_SIGRETURN: u64 = 15;
+const SYSCALL_LEN: u64 = 2;
+/// Where in a signal frame, counted from the handler's stack pointer, the interrupted
+/// instruction's address lies: after the return address and the first 21 words of `ucontext`.
+const FRAME_RIP: u64 = 8 + 21 * 8;
+
+impl Tracer<'_> {
+    /// A signal is about to be delivered.
+    pub(super) fn signal(&mut self, task: Task, signal: i32) -> Result<(), Error> {
+        if signal == SIGSEGV && self.buffer_full(task)? {
+            return self.go_on(task, 0);
+        }
+        if signal == SIGTRAP && self.at_beginning(task)? {
+            return self.go_on(task, 0);
+        }
+        if !self.is_traced(task) || !handles(task.0, signal) {
+            return self.go_on(task, signal);
+        }
+        self.deliver(task, signal)
+    }
+
+    fn deliver(&mut self, task: Task, signal: i32) -> Result<(), Error> {
+        let failed = |source| Error::Process { pid: task.0, what: "delivering a signal", source };
+        let source = task.signal_source().map_err(failed)?;
+        let before = task.regs().map_err(failed)?;
+        self.forget_left(task, |frame| frame.is_left(before.rsp));
+        self.flush(task)?;
+        // The step ends at the handler's first instruction.
+        task.resume(Resume::Step, signal).map_err(failed)?;
+        match wait(Some(task)).map_err(failed)? {
+            Some((_, Change::Stopped(Stop::Signal(SIGTRAP)))) => {}
+            Some((task, change)) => return self.change(task, change),
+            None => return Ok(()),
+        }
+        let mut regs = task.regs().map_err(failed)?;
+        let Some(at) = self.place(task, &before) else { return self.go_on(task, 0) };
+        let place = regs.rsp + FRAME_RIP;
+        // A system call that will be repeated is the interrupted instruction.
+        let in_frame = task.word(place).unwrap_or(0);
+        if in_frame != before.rip && in_frame + SYSCALL_LEN != before.rip {
+            // No handler began: it was taken away in the meantime.
+            return self.go_on(task, 0);
+        }
+        let seen = self.place(task, &Regs { rip: in_frame, ..before });
+        let interrupted = match seen {
+            Some(Where::Copy { pc, .. }) => pc,
+            _ => GuestVa(in_frame),
+        };
+        task.write(place, &interrupted.0.to_le_bytes()).map_err(failed)?;
+        let frame = Frame { stack: regs.rsp, outer: before.rsp, pc: (interrupted.0, in_frame) };
+        let info = SignalInfo {
+            number: signal,
+            code: source.code,
+            interrupted,
+            handler: GuestVa(regs.rip),
+        };
+        let Some((thread, outer, inner)) = self.push_lane(task, frame)? else { return Ok(()) };
+        self.tell(Message::Signal { thread, at, outer, inner, info });
+        regs.gs_base = self.context_address(inner);
+        task.set_regs(&regs).map_err(failed)?;
+        self.go_on(task, 0)
+    }
+
+    /// A thread that handles a signal enters or leaves a system call.
+    pub(super) fn system_call(&mut self, task: Task) -> Result<(), Error> {
+        let failed =
+            |source| Error::Process { pid: task.0, what: "a return of a signal handler", source };
+        let mut regs = task.regs().map_err(failed)?;
+        let Some(thread) = self.threads.get_mut(&task.0) else { return self.go_on(task, 0) };
+        thread.in_call = !thread.in_call;
+        if thread.in_call {
+            let matches = |frame: &Frame| frame.returning() == regs.rsp;
+            let asked = regs.orig_rax == SYS_RT_SIGRETURN;
+            thread.returns =
+                asked && thread.lanes.iter().filter_map(|l| l.frame).any(|f| matches(&f));
+            if thread.returns {
+                self.forget_left(task, |frame| !matches(frame));
+            } else if !asked {
+                self.forget_left(task, |frame| frame.is_left(regs.rsp));
+            }
+            return self.go_on(task, 0);
+        }
+        if !std::mem::take(&mut thread.returns) {
+            return self.go_on(task, 0);
+        }
+        let Some((id, inner, outer, frame)) = self.pop_lane(task) else {
+            return self.go_on(task, 0);
+        };
+        let pc = GuestVa(regs.rip);
+        if regs.rip == frame.pc.0 {
+            regs.rip = frame.pc.1;
+        }
+        regs.gs_base = self.context_address(outer);
+        task.set_regs(&regs).map_err(failed)?;
+        let at = Where::Outside(GuestVa(0));
+        self.tell(Message::SignalReturn { thread: id, at, inner, outer, pc });
+        self.go_on(task, 0)
+    }
+
+    /// Forgets contexts that were interrupted by handlers which were left by a jump.
+    fn forget_left(&mut self, task: Task, is_left: impl Fn(&Frame) -> bool) {
+        while let Some((thread, outer, buffer)) = self.left_lane(task, &is_left) {
+            let to = self.filled(outer, buffer);
+            self.tell(Message::Words { thread, lane: outer, buffer, to, last: true });
+            self.tell(Message::Left { thread, outer });
+            self.free_context(outer);
+        }
+    }
+}

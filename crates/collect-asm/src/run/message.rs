@@ -1,0 +1,77 @@
+//! What the tracer tells the collector.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use ichnos_base::{EndStatus, GuestVa, SignalInfo, ThreadStart};
+use ichnos_rt::Context;
+
+use crate::code::Copy;
+
+/// Where a thread is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Where {
+    /// At the copy of this instruction, which it has not executed.
+    Copy {
+        /// The instruction.
+        pc: GuestVa,
+        /// Whether the record of the block that begins there is stored already.
+        stored: bool,
+    },
+    /// In code that has no copy.
+    Outside(GuestVa),
+    /// Nobody knows.
+    Unknown,
+}
+
+/// Something that happened to a thread.
+pub(crate) enum Message {
+    /// It began.
+    Start {
+        thread: u32,
+        start: ThreadStart,
+        /// Its first context.
+        lane: Context,
+        /// The thread whose state it began with, if it goes on where that one was.
+        like: Option<u32>,
+    },
+    /// Its process runs a new program.
+    Exec { thread: u32, path: String },
+    /// Its process has these copies from now on.
+    Program { process: u32, copy: Option<Arc<Copy>> },
+    /// It stored words in a buffer, up to an offset in it.
+    Words { thread: u32, lane: Context, buffer: u32, to: u64, last: bool },
+    /// It made another one.
+    Create { thread: u32, child: u32 },
+    /// A signal handler began.
+    Signal { thread: u32, at: Where, outer: Context, inner: Context, info: SignalInfo },
+    /// A signal handler returned.
+    SignalReturn { thread: u32, at: Where, inner: Context, outer: Context, pc: GuestVa },
+    /// A signal handler was left and will not return.
+    Left { thread: u32, outer: Context },
+    /// It ended.
+    End { thread: u32, at: Where, status: EndStatus },
+}
+
+/// The way back for buffers.
+pub(crate) struct Buffers(Sender<u32>);
+
+impl Buffers {
+    pub(crate) const fn new(give: Sender<u32>) -> Self {
+        Self(give)
+    }
+
+    /// Gives a buffer back.
+    pub(crate) fn free(&self, buffer: u32) {
+        // If the tracer is gone nobody needs it.
+        let _ = self.0.send(buffer);
+    }
+
+    /// Gives a message's buffer back, if that was its last.
+    pub(crate) fn give_back(&self, message: &Message) {
+        if let Message::Words { buffer, last: true, .. } = message {
+            self.free(*buffer);
+        }
+    }
+}

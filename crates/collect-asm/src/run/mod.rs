@@ -1,0 +1,144 @@
+//! What happens when a program is recorded.
+//!
+//! Two threads. The *tracer* starts the program, puts the copies of its code into it and looks
+//! after its threads, children, signals and buffers. The *collector*, the caller's own thread,
+//! turns full buffers into records for the sink. The tracer sends messages, in the order in
+//! which things happened to each thread; buffers come back when they are read.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod collect;
+mod follow;
+mod handler;
+mod message;
+mod process;
+mod setup;
+mod stream;
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use ichnos_base::{EndStatus, Sink};
+use ichnos_flow::Level;
+use ichnos_rt::{Layout, Pool, Randomize};
+
+use crate::{Error, RecordError};
+use collect::Collector;
+use follow::Tracer;
+use message::{Buffers, Message};
+
+/// How the shared memory is divided: as many buffers as one would want threads at once, of
+/// which only those in use take memory. Larger buffers than two megabytes gave nothing.
+const LAYOUT: Layout = Layout { contexts: 4096, buffers: 1024, buffer_len: 1 << 20 };
+
+/// What to run, and how.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// The program, looked up in `PATH` as a shell would.
+    pub program: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Whether the system places its memory at random.
+    pub randomize: Randomize,
+    /// How much the planner may do.
+    pub level: Level,
+}
+
+impl Config {
+    /// A program with its arguments.
+    pub fn new(program: impl Into<OsString>, args: impl IntoIterator<Item = OsString>) -> Self {
+        Self {
+            program: program.into(),
+            args: args.into_iter().collect(),
+            randomize: Randomize::Off,
+            level: Level::Flow,
+        }
+    }
+}
+
+/// What came of a recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// How the program ended.
+    pub status: EndStatus,
+    /// Instructions recorded.
+    pub insns: u64,
+    /// Bytes that the program stored.
+    pub raw_bytes: u64,
+    /// How often a thread had to wait for a free buffer.
+    pub waits: u64,
+    /// Noted functions that could not be copied and were not traced.
+    pub left_out: u64,
+}
+
+/// Runs a program and tells a sink what its noted functions do.
+///
+/// # Errors
+///
+/// If the program cannot be started or prepared, or the sink fails.
+pub fn record<S: Sink>(config: &Config, sink: &mut S) -> Result<Outcome, RecordError<S::Error>> {
+    run(config, |pool, messages, free| {
+        let mut collector = Collector::new(sink, pool);
+        for message in messages {
+            if !collector.message(&message, free)? {
+                break;
+            }
+        }
+        collector.finish()
+    })
+}
+
+/// Runs a program, takes what it stores and drops it: what tracing costs without anybody
+/// looking.
+///
+/// # Errors
+///
+/// If the program cannot be started or prepared.
+pub fn drain(config: &Config) -> Result<Outcome, Error> {
+    let done = run(config, |_, messages, free| {
+        messages.into_iter().for_each(|message| free.give_back(&message));
+        Ok::<_, RecordError<std::convert::Infallible>>(0)
+    });
+    done.map_err(|error| match error {
+        RecordError::Sink(never) => match never {},
+        RecordError::Collector(error) => error,
+    })
+}
+
+/// Starts the tracer and lets `consume` have its messages; that answers how many instructions
+/// it recorded.
+fn run<E>(
+    config: &Config,
+    consume: impl FnOnce(
+        Arc<Pool>,
+        std::sync::mpsc::Receiver<Message>,
+        &Buffers,
+    ) -> Result<u64, RecordError<E>>,
+) -> Result<Outcome, RecordError<E>> {
+    let program = config.program.to_string_lossy().into_owned();
+    let start = |source| Error::Start { program: program.clone(), source };
+    let pool = Arc::new(Pool::new(LAYOUT).map_err(start)?);
+    let (tell, messages) = channel();
+    let (give, free) = channel();
+    let buffers = Buffers::new(give);
+    std::thread::scope(|scope| {
+        let shared = Arc::clone(&pool);
+        let tracer = scope.spawn(move || Tracer::new(config, shared, tell, free).run());
+        let consumed = consume(pool, messages, &buffers);
+        let traced = tracer
+            .join()
+            .unwrap_or_else(|_| Err(start(std::io::Error::other("the tracer failed"))));
+        // Without a listener the tracer ends the program: the listener's reason counts.
+        let insns = consumed?;
+        let traced = traced?;
+        Ok(Outcome {
+            status: traced.status,
+            insns,
+            raw_bytes: traced.raw_bytes,
+            waits: traced.waits,
+            left_out: traced.left_out,
+        })
+    })
+}

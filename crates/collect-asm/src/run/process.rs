@@ -1,0 +1,105 @@
+//! What the tracer knows of processes and threads.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::fs;
+use std::sync::Arc;
+
+use ichnos_base::GuestVa;
+use ichnos_rt::{Context, Regs};
+
+use super::message::Where;
+use crate::code::Copy;
+
+/// A process.
+pub(crate) struct Process {
+    /// Its number in the trace.
+    pub(crate) id: u32,
+    /// The copy of its code; nothing if it has no notes.
+    pub(crate) copy: Option<Arc<Copy>>,
+    /// The byte at the program's beginning, until that is reached.
+    pub(crate) first: Option<u8>,
+}
+
+/// A thread.
+pub(crate) struct Thread {
+    /// Its number in the trace.
+    pub(crate) id: u32,
+    /// Its process, by the system's number.
+    pub(crate) pid: i32,
+    /// Where it stores; more than one while it handles signals, the innermost last.
+    pub(crate) lanes: Vec<Lane>,
+    /// Whether it has been let go for the first time.
+    pub(crate) begun: bool,
+    /// Whether the next stop at a system call is the end of one.
+    pub(crate) in_call: bool,
+    /// Whether that call is a return from a signal handler.
+    pub(crate) returns: bool,
+    /// Whether its end was told.
+    pub(crate) ended: bool,
+}
+
+/// A context that a thread stores by.
+pub(crate) struct Lane {
+    pub(crate) context: Context,
+    pub(crate) buffer: u32,
+    /// The signal frame under which it runs.
+    pub(crate) frame: Option<Frame>,
+}
+
+/// A signal frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Frame {
+    /// The stack pointer with which the handler began.
+    pub(crate) stack: u64,
+    /// The stack pointer of what was interrupted.
+    pub(crate) outer: u64,
+    /// The interrupted instruction: its address in the frame, and where it really is.
+    pub(crate) pc: (u64, u64),
+}
+
+impl Frame {
+    /// Whether a thread with this stack pointer, which is about to do anything but return from
+    /// the handler, has left it by a jump. Not every such thread can be recognised.
+    pub(crate) const fn is_left(&self, rsp: u64) -> bool {
+        const SAME_STACK: u64 = 8 << 20;
+        if self.stack.abs_diff(self.outer) < SAME_STACK {
+            rsp > self.returning() && rsp - self.stack < SAME_STACK
+        } else {
+            rsp.abs_diff(self.outer) < SAME_STACK
+        }
+    }
+
+    /// The stack pointer with which the handler's return is asked for.
+    pub(crate) const fn returning(&self) -> u64 {
+        self.stack + 8
+    }
+}
+
+impl Process {
+    /// Where a thread with these registers is.
+    pub(crate) fn place(&self, regs: &Regs) -> Where {
+        let copy = self.copy.as_ref().filter(|c| c.holds(regs.rip));
+        match copy.and_then(|c| Some((c, c.original(regs.rip)?))) {
+            Some((copy, pc)) => Where::Copy { pc, stored: copy.is_stored(regs.rip) },
+            None => Where::Outside(GuestVa(regs.rip)),
+        }
+    }
+}
+
+/// The process of a thread.
+pub(crate) fn process_of(tid: i32) -> Option<i32> {
+    status(tid, "Tgid:")?.parse().ok()
+}
+
+/// Whether a thread's process handles a signal.
+pub(crate) fn handles(tid: i32, signal: i32) -> bool {
+    let mask = status(tid, "SigCgt:").and_then(|m| u64::from_str_radix(&m, 16).ok());
+    let bit = u32::try_from(signal - 1).unwrap_or(63);
+    mask.is_some_and(|m| m.checked_shr(bit).unwrap_or(0) & 1 != 0)
+}
+
+fn status(tid: i32, key: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    Some(line.trim().to_owned())
+}

@@ -1,0 +1,238 @@
+//! One context's words into records.
+//!
+//! Which exit a block was left by is known only when the next one is, so the last block is held
+//! until then. A block that a signal interrupts is played up to the interrupted instruction and
+//! goes on from there when the handler has returned; its remaining words are read then.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::{GuestVa, Record};
+use ichnos_trace::{Register, Sum, Value};
+
+use crate::code::{Block, Exit, Op};
+use crate::note::{u32_at, u64_at};
+
+/// How a block ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Until {
+    /// The thread went on there, in copied code.
+    Next(GuestVa),
+    /// The instruction there has not been executed.
+    Cut(GuestVa),
+    /// The thread left copied code.
+    Outside,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// A block that is not finished.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    /// Its number among the copy's blocks.
+    pub(crate) block: usize,
+    /// Where its words lie in the buffer.
+    pub(crate) at: u64,
+    /// Its words.
+    pub(crate) words: Vec<u8>,
+    /// What was done of it.
+    pub(crate) done: Done,
+}
+
+/// How far a block was played.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Done {
+    op: usize,
+    word: usize,
+    pc: GuestVa,
+}
+
+impl Done {
+    /// Nothing of a block yet.
+    pub(crate) const fn nothing(block: &Block) -> Self {
+        Self { op: 0, word: 0, pc: block.entry }
+    }
+
+    /// The instruction that comes next.
+    pub(crate) const fn pc(self) -> GuestVa {
+        self.pc
+    }
+}
+
+/// A thread's state as replay knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Shadow {
+    registers: [u64; Register::COUNT],
+    /// The base of `fs`.
+    pub(crate) fs: u64,
+    /// Return addresses outside copied code: where on the stack, and which.
+    pub(crate) outside: Vec<(u64, GuestVa)>,
+    target: GuestVa,
+    /// The lowest address of the last reference.
+    last: u64,
+}
+
+/// What playing a block came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Played {
+    /// It is over; the thread is at this address, if that is known.
+    Over(Option<GuestVa>),
+    /// It was interrupted.
+    Paused(Done),
+}
+
+impl Shadow {
+    /// A thread of which nothing is known.
+    pub(crate) const fn new() -> Self {
+        Self {
+            registers: [0; Register::COUNT],
+            fs: 0,
+            outside: Vec::new(),
+            target: GuestVa(0),
+            last: 0,
+        }
+    }
+
+    /// A function was entered from outside: stack pointer, return address, base of `fs`.
+    pub(crate) fn entered(&mut self, rsp: u64, back: GuestVa, fs: u64) {
+        self.registers[4] = rsp;
+        self.fs = fs;
+        self.outside.retain(|(slot, _)| *slot != rsp);
+        self.outside.push((rsp, back));
+    }
+
+    /// A function was entered by a computed call in copied code.
+    pub(crate) fn called(&mut self, rsp: u64, fs: u64) {
+        self.registers[4] = rsp;
+        self.fs = fs;
+    }
+
+    /// Plays a block.
+    #[inline]
+    pub(crate) fn play(
+        &mut self,
+        block: &Block,
+        words: &[u8],
+        done: Done,
+        until: Until,
+        out: &mut Vec<Record>,
+    ) -> Played {
+        let Done { op: first, mut word, mut pc } = done;
+        // Where the block goes on if it is interrupted before the next instruction: words
+        // that precede it may not be stored yet.
+        let mut safe = (first, word);
+        for (i, op) in block.ops.iter().enumerate().skip(first) {
+            match *op {
+                Op::Take4(register) => {
+                    let low = u32_at(words, word).unwrap_or(0);
+                    let place = &mut self.registers[usize::from(register.0 % 64)];
+                    *place = *place & !0xffff_ffff | u64::from(low);
+                    word += 4;
+                    continue;
+                }
+                Op::Take8(register) => {
+                    self.registers[usize::from(register.0 % 64)] = u64_at(words, word).unwrap_or(0);
+                    word += 8;
+                    continue;
+                }
+                Op::Insn(len, kind) => {
+                    if until == Until::Cut(pc) {
+                        return Played::Paused(Done { op: safe.0, word: safe.1, pc });
+                    }
+                    out.push(Record::Insn { len, kind, pc });
+                    pc = pc.offset(u64::from(len));
+                }
+                Op::Ref(kind, flags, size, sum) => {
+                    self.last = self.sum(sum);
+                    out.push(kind.record(flags, size, GuestVa(self.last)));
+                }
+                Op::FsRef(kind, flags, size, sum) => {
+                    let addr = self.sum(sum).wrapping_add(self.fs);
+                    out.push(kind.record(flags, size, GuestVa(addr)));
+                }
+                Op::Derive(register, value) => {
+                    self.registers[usize::from(register.0 % 64)] = self.value(value);
+                }
+                Op::Forget(register) => self.registers[usize::from(register.0 % 64)] = 0,
+                Op::Target(sum) => self.target = GuestVa(self.sum(sum)),
+                Op::Flex => {
+                    if let Some(payload) = &block.payload {
+                        let from = block.len - payload.len();
+                        payload.evaluate(words.get(from..).unwrap_or_default(), self.fs, out);
+                    }
+                }
+                Op::Exit(exit) => {
+                    if let Some(over) = self.leave(exit, until, out) {
+                        return over;
+                    }
+                }
+            }
+            safe = (i + 1, word);
+        }
+        match until {
+            Until::Cut(at) if at != pc => Played::Over(None),
+            _ => Played::Over(Some(pc)),
+        }
+    }
+
+    /// Records a transfer; what the block came to, if it ends there.
+    fn leave(&mut self, exit: Exit, until: Until, out: &mut Vec<Record>) -> Option<Played> {
+        let (taken, target) = match (exit, until) {
+            (Exit::Direct(target), _) => (true, target),
+            (Exit::Known, _) => (true, self.target),
+            (Exit::Cond(target), Until::Next(next)) => (next == target, target),
+            (Exit::Cond(target), Until::Cut(_)) => (false, target),
+            (Exit::Cond(target), Until::Outside) => (true, target),
+            (Exit::Computed, Until::Next(next) | Until::Cut(next)) => (true, next),
+            (Exit::Return, _) => match (self.back_outside(), until) {
+                (Some(back), _) => (true, back),
+                (None, Until::Next(next) | Until::Cut(next)) => (true, next),
+                (None, _) => return Some(Played::Over(None)),
+            },
+            _ => return Some(Played::Over(None)),
+        };
+        out.push(Record::Branch { taken, target });
+        taken.then_some(Played::Over(Some(target)))
+    }
+
+    /// Where the return instruction goes that just read its address, if that is outside copied
+    /// code. Frames nest, so it is the innermost such return; only after a jump out of one,
+    /// or with several stacks, it may be another.
+    fn back_outside(&mut self) -> Option<GuestVa> {
+        let slot = self.last;
+        let (innermost, back) = *self.outside.last()?;
+        if innermost == slot {
+            self.outside.pop();
+            return Some(back);
+        }
+        if slot < innermost && innermost - slot < 1 << 20 {
+            return None;
+        }
+        let i = self.outside.iter().rposition(|(s, _)| *s == slot)?;
+        Some(self.outside.remove(i).1)
+    }
+
+    #[inline]
+    fn get(&self, register: Register) -> u64 {
+        self.registers[usize::from(register.0 % 64)]
+    }
+
+    #[inline]
+    fn sum(&self, sum: Sum) -> u64 {
+        let base = sum.base.map_or(0, |r| self.get(r));
+        let index = sum.index.map_or(0, |(r, n)| self.get(r).wrapping_mul(u64::from(n)));
+        base.wrapping_add(index).wrapping_add(sum.disp as u64)
+    }
+
+    fn value(&self, value: Value) -> u64 {
+        match value {
+            Value::Sum(sum) => self.sum(sum),
+            Value::Difference(a, b) => self.get(a).wrapping_sub(self.get(b)),
+            Value::And(r, mask) => self.get(r) & mask,
+            Value::ShiftLeft(r, n) => self.get(r) << n,
+            Value::ShiftRight(r, n) => self.get(r) >> n,
+            Value::ShiftRightSigned(r, n) => (self.get(r) as i64 >> n) as u64,
+            Value::Low32(r) => self.get(r) & 0xffff_ffff,
+            Value::Low32Signed(r) => self.get(r) as u32 as i32 as i64 as u64,
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A stopped thread: its registers, its memory, its signals.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::ffi::c_int;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::ptr;
+
+/// The general registers, as the kernel hands them out.
+pub type Regs = libc::user_regs_struct;
+
+/// A thread of the operating system that this thread traces.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Thread(pub i32);
+
+/// How a stopped thread goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Resume {
+    /// Freely.
+    Cont,
+    /// Until it enters or leaves a system call.
+    Syscall,
+    /// One instruction.
+    Step,
+    /// Stays in its group stop, but tells when that ends.
+    Listen,
+    /// Freely and no longer traced.
+    Detach,
+}
+
+/// Where a signal comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SignalSource {
+    /// The kernel's `si_code`.
+    pub code: i32,
+    /// The address of a fault; meaningless for other signals.
+    pub addr: u64,
+}
+
+fn check(result: libc::c_long) -> io::Result<()> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+impl Thread {
+    /// A request whose last two arguments are plain numbers.
+    fn request(self, request: libc::c_uint, addr: usize, data: usize) -> io::Result<()> {
+        // SAFETY: only requests that take numbers reach this function (set options
+        // and the resuming ones), so the kernel touches none of our memory.
+        check(unsafe { libc::ptrace(request, self.0, addr, data) })
+    }
+
+    /// A request that fills `into`.
+    fn fetch<T>(self, request: libc::c_uint, into: &mut T) -> io::Result<()> {
+        // SAFETY: each caller passes the type that its request writes, so the kernel
+        // writes within `into`; all of them are plain data.
+        check(unsafe { libc::ptrace(request, self.0, 0usize, ptr::from_mut(into)) })
+    }
+
+    /// Lets it go on, handing it `signal` if that is not 0.
+    pub fn resume(self, how: Resume, signal: i32) -> io::Result<()> {
+        let code = match how {
+            Resume::Cont => libc::PTRACE_CONT,
+            Resume::Syscall => libc::PTRACE_SYSCALL,
+            Resume::Step => libc::PTRACE_SINGLESTEP,
+            Resume::Listen => libc::PTRACE_LISTEN,
+            Resume::Detach => libc::PTRACE_DETACH,
+        };
+        self.request(code, 0, usize::try_from(signal).unwrap_or(0))
+    }
+
+    pub(crate) fn seize(self, options: c_int) -> io::Result<()> {
+        self.request(libc::PTRACE_SEIZE, 0, options as usize)
+    }
+
+    /// Its registers.
+    pub fn regs(self) -> io::Result<Regs> {
+        // SAFETY: the structure consists of integers only.
+        let mut regs: Regs = unsafe { std::mem::zeroed() };
+        self.fetch(libc::PTRACE_GETREGS, &mut regs)?;
+        Ok(regs)
+    }
+
+    /// Sets its registers.
+    pub fn set_regs(self, regs: &Regs) -> io::Result<()> {
+        // SAFETY: the request reads one `user_regs_struct` from the address given.
+        check(unsafe { libc::ptrace(libc::PTRACE_SETREGS, self.0, 0usize, ptr::from_ref(regs)) })
+    }
+
+    /// The number that comes with the event at which it is stopped.
+    pub fn message(self) -> io::Result<u64> {
+        let mut message: libc::c_ulong = 0;
+        self.fetch(libc::PTRACE_GETEVENTMSG, &mut message)?;
+        Ok(message)
+    }
+
+    /// Where the signal at which it is stopped comes from.
+    pub fn signal_source(self) -> io::Result<SignalSource> {
+        // SAFETY: the structure consists of integers only.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        self.fetch(libc::PTRACE_GETSIGINFO, &mut info)?;
+        // SAFETY: reading the field of another variant reads other integers of the same
+        // structure, which are all initialised.
+        let addr = unsafe { info.si_addr() } as u64;
+        Ok(SignalSource { code: info.si_code, addr })
+    }
+
+    fn memory(self) -> io::Result<File> {
+        let path = format!("/proc/{}/mem", self.0);
+        File::options().read(true).write(true).open(path)
+    }
+
+    /// Reads all of `into` from its memory.
+    pub fn read(self, addr: u64, into: &mut [u8]) -> io::Result<()> {
+        self.memory()?.read_exact_at(into, addr)
+    }
+
+    /// Writes to its memory, also where it may not write itself.
+    pub fn write(self, addr: u64, bytes: &[u8]) -> io::Result<()> {
+        self.memory()?.write_all_at(bytes, addr)
+    }
+
+    /// Reads one word of its memory.
+    pub fn word(self, addr: u64) -> io::Result<u64> {
+        let mut word = [0; 8];
+        self.read(addr, &mut word)?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    /// Sends it a signal that cannot be refused.
+    pub fn kill(self) {
+        // SAFETY: kill takes two integers.
+        unsafe { libc::kill(self.0, libc::SIGKILL) };
+    }
+}
