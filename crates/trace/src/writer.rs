@@ -32,7 +32,7 @@ pub struct Options {
     pub chunk_insns: u64,
     /// Time after which a thread's chunk is closed, however short.
     pub chunk_time: Duration,
-    /// How many chunks, of as many threads, are open at a time. Each takes a few
+    /// How many chunks, of as many threads, are open at a time. Each takes about ten
     /// megabytes; when one more is needed, the longest unused is closed.
     pub open_chunks: usize,
 }

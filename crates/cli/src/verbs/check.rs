@@ -8,6 +8,7 @@ use ichnos_analyze::check::{Checker, Config, Extent, Order as Told};
 use ichnos_convert::ReadOptions;
 use ichnos_replay::Order;
 
+use crate::answer::out;
 use crate::erase::Erase;
 use crate::exit::Ending;
 use crate::input::{Input, Part};
@@ -44,9 +45,9 @@ pub fn run(args: Args) -> Result<Ending> {
     input.drive(&Part { order: Order::ByTime, ..Part::default() }, &mut sink)?;
     let verdict = sink.into_inner().0.into_verdict();
     if args.json {
-        println!("{}", ichnos_report::verdict_json(&verdict));
+        out(&format!("{}\n", ichnos_report::verdict_json(&verdict)))?;
     } else {
-        println!("{}: {verdict}", args.file.display());
+        out(&format!("{}: {verdict}\n", args.file.display()))?;
     }
     Ok(if verdict.is_clean() { Ending::Good } else { Ending::Found })
 }

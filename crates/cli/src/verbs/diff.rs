@@ -9,8 +9,8 @@ use ichnos_analyze::diff::{
 };
 use ichnos_replay::Replay;
 use ichnos_trace::Reader;
-use serde_json::json;
 
+use crate::answer::out;
 use crate::count;
 use crate::erase::Erase;
 use crate::exit::Ending;
@@ -87,23 +87,23 @@ pub fn run(args: Args) -> Result<Ending> {
         }
     }
     if args.json {
-        let mut out = ichnos_report::comparison_json(&found);
+        let mut json = ichnos_report::comparison_json(&found);
         for (name, all, threads, truncated) in &rows {
-            out["similarity"][name] = json!({
+            json["similarity"][name] = serde_json::json!({
                 "low": all.low(),
                 "high": all.high(),
                 "truncated": truncated,
                 "threads": ichnos_report::similarity_table(all, threads).to_json(),
             });
         }
-        println!("{out}");
+        out(&format!("{json}\n"))?;
     } else {
-        print!("{}", ichnos_report::comparison_text(&found));
+        out(&ichnos_report::comparison_text(&found))?;
         for (name, all, threads, truncated) in &rows {
-            println!("\nsimilarity of {name}");
-            print!("{}", ichnos_report::similarity_table(all, threads).to_text());
+            out(&format!("\nsimilarity of {name}\n"))?;
+            out(&ichnos_report::similarity_table(all, threads).to_text())?;
             if *truncated {
-                println!("(of the first {} instructions)", args.limit);
+                out(&format!("(of the first {} instructions)\n", args.limit))?;
             }
         }
     }

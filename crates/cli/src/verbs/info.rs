@@ -8,6 +8,7 @@ use ichnos_analyze::inventory::Inventory;
 use ichnos_convert::{Format, ReadOptions};
 use serde_json::Value;
 
+use crate::answer::out;
 use crate::erase::Erase;
 use crate::exit::Ending;
 use crate::input::{Input, Part};
@@ -48,11 +49,11 @@ pub fn run(args: Args) -> Result<Ending> {
     if args.json {
         let mut info = ichnos_report::info_json(&stock, Some(bytes));
         info["complete"] = Value::Bool(complete);
-        println!("{info}");
+        out(&format!("{info}\n"))?;
     } else {
-        print!("{}", ichnos_report::info_text(&stock, Some(bytes)));
+        out(&ichnos_report::info_text(&stock, Some(bytes)))?;
         if !complete {
-            println!("\nThe file ends early: its writer was stopped. All that is listed is whole.");
+            out("\nThe file ends early: its writer was stopped. All that is listed is whole.\n")?;
         }
     }
     Ok(Ending::Good)

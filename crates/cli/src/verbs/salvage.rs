@@ -11,6 +11,7 @@ use ichnos_trace::Lost;
 use serde_json::json;
 
 use super::cut::refuse_same;
+use crate::answer::out;
 use crate::exit::Ending;
 
 /// Copy all that is whole out of a damaged or truncated trace.
@@ -34,29 +35,29 @@ pub fn run(args: Args) -> Result<Ending> {
     refuse_same(&args.file, &args.output)?;
     // Read first: a file that is no trace must not cost another file its contents.
     File::open(&args.file).with_context(|| args.file.display().to_string())?;
-    let out = File::create(&args.output)
+    let file = File::create(&args.output)
         .with_context(|| format!("cannot make {}", args.output.display()))?;
-    let saved = ichnos_trace::salvage(&args.file, BufWriter::new(out)).with_context(|| {
+    let saved = ichnos_trace::salvage(&args.file, BufWriter::new(file)).with_context(|| {
         format!("cannot salvage {} to {}", args.file.display(), args.output.display())
     })?;
     let lost: Vec<String> = saved.lost.iter().map(words).collect();
     if args.json {
-        let out = json!({
+        let answer = json!({
             "instructions": saved.totals.insns,
             "chunks": saved.kept,
             "lost": lost,
         });
-        println!("{out}");
+        out(&format!("{answer}\n"))?;
         return Ok(Ending::Good);
     }
-    println!(
-        "{}: {} instructions in {} chunks saved",
+    out(&format!(
+        "{}: {} instructions in {} chunks saved\n",
         args.output.display(),
         thousands(saved.totals.insns),
         saved.kept
-    );
+    ))?;
     for line in lost {
-        println!("lost: {line}");
+        out(&format!("lost: {line}\n"))?;
     }
     Ok(Ending::Good)
 }

@@ -2,6 +2,8 @@
 //! other means.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::process::{Command, Stdio};
+
 use ichnos_testkit::guest::{self, Link};
 
 use crate::support::{Folder, good, ichnos, native, sample, shell};
@@ -270,4 +272,23 @@ fn lackey_text_piped_through_convert_counts_as_cachegrind() {
     assert_eq!(theirs[7], n(&d1, "store_misses"));
     assert_eq!(theirs[8], n(&ll, "store_misses"));
     assert!(theirs[1] > 0 && theirs[4] > 0, "{summary}");
+}
+
+/// `ichnos info FILE | head -0`: whoever reads the answer may go away.
+#[test]
+fn a_reader_that_goes_away_is_no_panic() {
+    let (folder, _) = sample();
+    for verb in ["info", "check", "dump"] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ichnos"))
+            .args([verb, "sort.ichnos"])
+            .current_dir(folder.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("ichnos runs");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("ichnos ends");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{verb}");
+        assert!(output.status.success(), "{verb}: {}", output.status);
+    }
 }
