@@ -78,7 +78,7 @@ pub use mark::{Leave, Loose};
 pub use mend::mend_checksums;
 pub use plan::{MAX_RAW_WORDS, Raw, describe};
 pub use reader::{Condition, Decoder, Reader, Thread};
-pub use roadmap::{Entry, LeftAt, MAX_BLOCKS, MAX_SLOTS, Roadmap};
+pub use roadmap::{Entry, LeftAt, MAX_BLOCKS, MAX_ROADMAP, MAX_SLOTS, Roadmap};
 pub use salvage::{Lost, Salvaged, salvage, salvage_bytes};
 pub use scan::Hole;
 pub use step::{Address, ExitKind, Ref, RefKind, Register, Slot, Step, Sum, Value, Width};

@@ -17,11 +17,20 @@ pub const MAX_BLOCKS: u32 = 1 << 24;
 /// The most slots a trace may have. A decoder keeps less than 200 bytes for each.
 pub const MAX_SLOTS: u32 = 1 << 22;
 
+/// The most bytes that all blocks of a trace may take in memory, lost numbers included. Real
+/// programs need some hundred megabytes at most; a small hostile file could ask for far more.
+pub const MAX_ROADMAP: u64 = 2 << 30;
+
+/// What a number takes in the list, its block there or lost.
+const PLACE: u64 = size_of::<Option<Entry>>() as u64;
+
 /// All blocks of a trace.
 #[derive(Debug, Default)]
 pub struct Roadmap {
     entries: Vec<Option<Entry>>,
     slots: u32,
+    /// Bytes taken, by account.
+    taken: u64,
 }
 
 /// A block with what it comes to.
@@ -45,6 +54,13 @@ pub struct LeftAt {
 }
 
 impl Entry {
+    /// What the entry takes beside its place in the list.
+    fn bytes(&self) -> u64 {
+        let Self { block, shape } = self;
+        let lists = size_of_val(&*block.steps) + size_of_val(&*block.code);
+        (lists + size_of_val(&*shape.template) + size_of_val(&*shape.words)) as u64
+    }
+
     /// Where an execution ended, given how it was left. Flexible accesses are not
     /// counted.
     #[must_use]
@@ -127,8 +143,19 @@ impl Roadmap {
             }
         }
         let shape = block.shape();
-        self.entries.push(Some(Entry { block, shape }));
+        let entry = Entry { block, shape };
+        self.take(entry.bytes() + PLACE)?;
+        self.entries.push(Some(entry));
         Ok(BlockId(id))
+    }
+
+    fn take(&mut self, bytes: u64) -> Result<(), Flaw> {
+        let taken = self.taken.saturating_add(bytes);
+        if taken > MAX_ROADMAP {
+            return Err(Flaw("the blocks take more than 2 GiB"));
+        }
+        self.taken = taken;
+        Ok(())
     }
 
     /// Leaves numbers up to `first` empty: their chunk was lost.
@@ -136,17 +163,41 @@ impl Roadmap {
         if first < self.entries.len() as u32 || first > MAX_BLOCKS {
             return Err(Flaw("its blocks are numbered out of order"));
         }
+        let lost = u64::from(first) - self.entries.len() as u64;
+        self.take(lost * PLACE)?;
         self.entries.resize_with(first as usize, || None);
         Ok(())
     }
 
     /// Forgets the numbers from `len` on.
     pub(crate) fn truncate(&mut self, len: usize) {
+        let gone = self.entries.get(len..).unwrap_or_default();
+        let bytes = |entry: &Option<Entry>| PLACE + entry.as_ref().map_or(0, Entry::bytes);
+        self.taken = self.taken.saturating_sub(gone.iter().map(bytes).sum());
         self.entries.truncate(len);
     }
 
     /// Where a block begins; 0 for a lost one.
     pub(crate) fn entry_pc(&self, id: BlockId) -> Option<GuestVa> {
         Some(self.get(id)?.block.entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_numbers_take_room_and_give_it_back() {
+        let mut roadmap = Roadmap::default();
+        roadmap.skip_to(1000).unwrap();
+        assert_eq!(roadmap.taken, 1000 * PLACE);
+        // A chunk that claims so many lost blocks is refused before any is allocated.
+        let most = (MAX_ROADMAP / PLACE) as u32;
+        assert!(most < MAX_BLOCKS);
+        assert!(roadmap.skip_to(most + 1).is_err());
+        assert_eq!((roadmap.len(), roadmap.taken), (1000, 1000 * PLACE));
+        roadmap.truncate(10);
+        assert_eq!((roadmap.len(), roadmap.taken), (10, 10 * PLACE));
     }
 }
