@@ -2,7 +2,7 @@
 //! our own for what is hard.
 //!
 //! The programs here are few and their work is tiny, because stepping takes its time. With
-//! `ICHNOS_EQUALITY=all` a longer list is run, which takes half an hour.
+//! `ICHNOS_EQUALITY=all` a longer list is run, which takes a long time.
 //!
 //! What may differ, and is not compared: clocks, the system's numbers of processes and threads, what
 //! registers hold that a system call does not look at, and synchronisation, which stepping does not
@@ -186,7 +186,7 @@ fn real_programs_are_recorded_as_they_are_stepped() {
 #[test]
 fn many_programs_are_recorded_as_they_are_stepped() {
     if std::env::var("ICHNOS_EQUALITY").as_deref() != Ok("all") {
-        tool::skip("equality::many_programs", "takes half an hour; ICHNOS_EQUALITY=all runs it");
+        tool::skip("equality::many_programs", "takes a long time; ICHNOS_EQUALITY=all runs it");
         return;
     }
     all_equal(LONG);
