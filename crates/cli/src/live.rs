@@ -164,15 +164,9 @@ impl LiveArgs {
     where
         S: Sink<Error = anyhow::Error>,
     {
-        if self.needs_stepping() || values == Values::Collect {
-            bail!("--limit, --no-vdso and --values need single stepping: `ichnos step`");
-        }
-        let mut launch = exec::Launch::new(program);
-        launch.record(exec::Record::All);
-        launch.randomize(if self.aslr { exec::Randomize::System } else { exec::Randomize::Off });
-        launch.command().args(args);
+        self.refuse_stepping(values)?;
         let name = || program.to_string_lossy().into_owned();
-        let tracee = launch.spawn().with_context(name)?;
+        let tracee = self.launch(program, args, exec::Record::All)?;
         begin(concat!("collect-exec ", env!("CARGO_PKG_VERSION")), program, args, sink)?;
         let stop = interrupt::flag()?;
         let mut left_behind = |count: usize| {
@@ -192,21 +186,38 @@ impl LiveArgs {
         Ok(Live { ending, cut_short: outcome.stopped.then_some("interrupted") })
     }
 
+    /// Starts a program in the code cache.
+    fn launch(
+        &self,
+        program: &OsString,
+        args: &[OsString],
+        what: exec::Record,
+    ) -> Result<exec::Tracee> {
+        let mut launch = exec::Launch::new(program);
+        launch.record(what);
+        launch.randomize(if self.aslr { exec::Randomize::System } else { exec::Randomize::Off });
+        launch.command().args(args);
+        launch.spawn().with_context(|| program.to_string_lossy().into_owned())
+    }
+
+    /// Refuses what only single stepping can do.
+    fn refuse_stepping(&self, values: Values) -> Result<()> {
+        if self.needs_stepping() || values == Values::Collect {
+            bail!("--limit, --no-vdso and --values need single stepping: `ichnos step`");
+        }
+        Ok(())
+    }
+
     /// Runs `command` from the code cache; nobody sees what it does.
     pub fn run_bare(&self, how: Bare, command: &[OsString]) -> Result<Live> {
         let (program, args) = command.split_first().context("no program is named")?;
-        if self.limit.is_some() {
-            bail!("--limit needs single stepping: `ichnos step`");
-        }
-        let mut launch = exec::Launch::new(program);
-        launch.record(match how {
+        self.refuse_stepping(Values::Omit)?;
+        let name = || program.to_string_lossy().into_owned();
+        let what = match how {
             Bare::Dropped => exec::Record::All,
             Bare::Untraced => exec::Record::Nothing,
-        });
-        launch.randomize(if self.aslr { exec::Randomize::System } else { exec::Randomize::Off });
-        launch.command().args(args);
-        let name = || program.to_string_lossy().into_owned();
-        let mut tracee = launch.spawn().with_context(name)?;
+        };
+        let mut tracee = self.launch(program, args, what)?;
         let status = match how {
             Bare::Dropped => tracee.drain().with_context(name)?.status,
             Bare::Untraced => tracee.wait().with_context(name)?,
@@ -224,9 +235,7 @@ impl LiveArgs {
     where
         S: Sink<Error = anyhow::Error>,
     {
-        if self.limit.is_some() || values == Values::Collect {
-            bail!("--limit and --values need single stepping: `ichnos step`");
-        }
+        self.refuse_stepping(values)?;
         begin(concat!("collect-asm ", env!("CARGO_PKG_VERSION")), program, args, sink)?;
         let outcome = asm::record(&self.inline_config(program, args), sink);
         let outcome = outcome.map_err(|error| match error {
@@ -251,6 +260,7 @@ impl LiveArgs {
         if !is_noted(program) {
             return Ok(None);
         }
+        self.refuse_stepping(Values::Omit)?;
         let outcome = asm::drain(&self.inline_config(program, args))?;
         Ok(Some(Ending::Program(shell_status(outcome.status))))
     }

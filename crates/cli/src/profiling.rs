@@ -18,14 +18,12 @@ use ichnos_model::{
     Access, BranchModel, BranchObserve, ByKind, Filterable, Hierarchy, Kind, Modify, Observe,
     Reference, Standing, Straddle, TlbModel, TlbObserve,
 };
-use ichnos_report::{
-    Rows, StoredArc, StoredInsn, StoredMap, StoredProfile, branch_table, cache_json, cache_table,
-    number, tlb_table, walk_json, walk_text,
-};
+use ichnos_report::{Rows, StoredArc, StoredInsn, StoredMap, StoredProfile};
 
 use crate::answer::Answer;
 use crate::charge::Columns;
 use crate::hierarchy::{Models, describe};
+use crate::simulation::counted;
 
 /// Where accesses of one reference ended.
 #[derive(Debug, Default)]
@@ -182,22 +180,9 @@ impl Profiling {
 
     /// What was counted.
     pub fn answer(&self, rows: Rows) -> Answer {
-        let report = self.caches.report();
-        let mut answer =
-            Answer::new(format!("{} instructions", number::thousands(report.instructions)));
-        let json = cache_json(&report, rows);
-        answer.fact("instructions", report.instructions).fact("memory", json["memory"].clone());
-        answer.table("caches", "", cache_table(&report, rows));
-        if let Some(model) = &self.tlbs {
-            let report = model.report();
-            answer.table("tlbs", "", tlb_table(&report)).note(&walk_text(&report));
-            answer.fact("walks", walk_json(&report));
-        }
-        if let Some(model) = &self.branch {
-            let report = model.report();
-            answer.table("branches", "", branch_table(&report));
-        }
-        answer
+        let tlbs = self.tlbs.as_ref().map(TlbModel::report);
+        let branch = self.branch.as_ref().map(BranchModel::report);
+        counted(&self.caches.report(), tlbs.as_ref(), branch.as_ref(), rows)
     }
 }
 

@@ -6,7 +6,9 @@ use std::num::NonZeroUsize;
 
 use anyhow::{Context, Result};
 use ichnos_base::{Batch, Event, Sink, ThreadId};
-use ichnos_model::{BranchModel, Hierarchy, HierarchyReport, Parallel, PerThread, TlbModel};
+use ichnos_model::{
+    BranchModel, BranchReport, Hierarchy, HierarchyReport, Parallel, PerThread, TlbModel, TlbReport,
+};
 use ichnos_plugin::{Finding, UserModel, Value};
 use ichnos_report::{
     Cell, Rows, Table, branch_table, breakdown_table, cache_json, cache_table, number, time_table,
@@ -16,6 +18,28 @@ use ichnos_report::{
 use crate::answer::Answer;
 use crate::hierarchy::Models;
 use crate::regions::ByRegion;
+
+/// An answer with what models counted.
+pub fn counted(
+    caches: &HierarchyReport,
+    tlbs: Option<&TlbReport>,
+    branch: Option<&BranchReport>,
+    rows: Rows,
+) -> Answer {
+    let headline = format!("{} instructions", number::thousands(caches.instructions));
+    let mut answer = Answer::new(headline);
+    let json = cache_json(caches, rows);
+    answer.fact("instructions", caches.instructions).fact("memory", json["memory"].clone());
+    answer.table("caches", "", cache_table(caches, rows));
+    if let Some(report) = tlbs {
+        answer.table("tlbs", "", tlb_table(report)).note(&walk_text(report));
+        answer.fact("walks", walk_json(report));
+    }
+    if let Some(report) = branch {
+        answer.table("branches", "", branch_table(report));
+    }
+    answer
+}
 
 /// How the caches' counts are broken down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -177,20 +201,9 @@ impl Simulation {
 
     /// What was counted.
     pub fn answer(&mut self, rows: Rows) -> Answer {
-        let report = self.caches.report();
-        let headline = format!("{} instructions", number::thousands(report.instructions));
-        let mut answer = Answer::new(headline);
-        let json = cache_json(&report, rows);
-        answer.fact("instructions", report.instructions).fact("memory", json["memory"].clone());
-        answer.table("caches", "", cache_table(&report, rows));
-        if let Some(model) = &self.tlbs {
-            let report = model.report();
-            answer.table("tlbs", "", tlb_table(&report)).note(&walk_text(&report));
-            answer.fact("walks", walk_json(&report));
-        }
-        if let Some(model) = &self.branch {
-            answer.table("branches", "", branch_table(&model.report()));
-        }
+        let tlbs = self.tlbs.as_ref().map(TlbModel::report);
+        let branch = self.branch.as_ref().map(BranchModel::report);
+        let mut answer = counted(&self.caches.report(), tlbs.as_ref(), branch.as_ref(), rows);
         self.break_down(&mut answer);
         for (at, model) in self.users.iter_mut().enumerate() {
             let key = if at == 0 { "model".to_owned() } else { format!("model{}", at + 1) };

@@ -47,6 +47,16 @@ pub fn parse(line: &str) -> Option<Line> {
     Some(Line { op, addr, size: size.trim_end().parse().ok()? })
 }
 
+/// Lackey, told to say nothing, in this environment and no other; what follows is more
+/// options, the program and its arguments.
+#[must_use]
+pub fn command(env: &[(&str, &str)]) -> Command {
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=lackey", "--basic-counts=no", "-q"]).env_clear();
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).envs(env.iter().copied());
+    command
+}
+
 /// Runs a program under lackey and answers its trace.
 ///
 /// # Panics
@@ -57,18 +67,15 @@ pub fn run(program: &Path, args: &[&str], env: &[(&str, &str)]) -> Vec<Line> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let log = std::env::temp_dir().join(format!("ichnos-lackey-{}-{number}", process::id()));
-    let status = Command::new("valgrind")
+    let status = command(env)
         // Optimised, Valgrind drops loads whose results nobody uses; chasing
         // branches, it turns `a && b` into code that evaluates both, and lackey
         // counts the instructions of `b` even if they are jumped over.
-        .args(["--tool=lackey", "--basic-counts=no", "--trace-mem=yes", "-q"])
+        .arg("--trace-mem=yes")
         .args(["--vex-iropt-level=0", "--vex-guest-chase=no"])
         .arg(format!("--log-file={}", log.display()))
         .arg(program)
         .args(args)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .envs(env.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .status()
@@ -87,14 +94,8 @@ pub fn run(program: &Path, args: &[&str], env: &[(&str, &str)]) -> Vec<Line> {
 /// If Valgrind or `env` does not run.
 #[must_use]
 pub fn environment(env: &[(&str, &str)]) -> Vec<(String, String)> {
-    let output = Command::new("valgrind")
-        .args(["--tool=lackey", "--basic-counts=no", "-q", "env", "-0"])
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .envs(env.iter().copied())
-        .stderr(Stdio::null())
-        .output()
-        .expect("valgrind runs");
+    let output =
+        command(env).args(["env", "-0"]).stderr(Stdio::null()).output().expect("valgrind runs");
     let text = String::from_utf8(output.stdout).expect("the environment is text");
     let variables = text.split_terminator('\0').filter_map(|line| line.split_once('='));
     variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use ichnos_base::EndStatus;
 use ichnos_collect_step::{Config, Values, Vdso, run};
@@ -79,12 +79,9 @@ fn lengthened(path: &str, len: usize) -> String {
 
 /// Where Valgrind puts the name of a program that is called like this.
 fn place_under_lackey(stand_in: &str, args: &[&str], env: &[(&str, &str)]) -> u64 {
-    let output = Command::new("valgrind")
-        .args(["--tool=lackey", "--basic-counts=no", "-q", stand_in])
+    let output = lackey::command(env)
+        .arg(stand_in)
         .args(args)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .envs(env.iter().copied())
         .stderr(Stdio::null())
         .output()
         .expect("valgrind runs");
