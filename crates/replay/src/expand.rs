@@ -67,7 +67,7 @@ impl Expander {
                 set_address(record, *word);
             }
         }
-        self.totals.add(&shape.totals);
+        shape.tally.add_to(&mut self.totals);
         if let Some((kind, target)) = shape.last_exit {
             self.finish_exit(leave.outcome(kind, target));
         }
