@@ -191,6 +191,9 @@ impl Predictors {
         word: u64,
         misses: &mut [Vec<u8>],
     ) -> (u8, Coded, Told) {
+        if let Some(calm) = self.encode_calm(slot, word) {
+            return calm;
+        }
         let state = self.slots[slot as usize];
         let place = self.place(slot, &state);
         let expects_miss = state.misses >= PATIENCE;
@@ -214,6 +217,47 @@ impl Predictors {
         };
         let told = self.update(slot, word, means, &place);
         (token, coded, told)
+    }
+
+    /// Packs a calm word, if it is one.
+    #[inline]
+    fn encode_calm(&mut self, slot: u32, word: u64) -> Option<(u8, Coded, Told)> {
+        let state = self.slots.get(slot as usize)?;
+        let coded = if state.favourite == BY_WIRE { Coded::Wired } else { Coded::Guessed };
+        if self.calm(slot)? != word {
+            return None;
+        }
+        Some((0, coded, self.update_calm(slot, word)))
+    }
+
+    /// The word that a slot expects, if it will be calm.
+    #[inline]
+    fn calm(&self, slot: u32) -> Option<u64> {
+        let state = self.slots.get(slot as usize)?;
+        let token = state.favourite + 1;
+        if state.misses >= PATIENCE || !is_calm(token) {
+            return None;
+        }
+        Some(match token {
+            1 => state.last.wrapping_add(state.delta),
+            3 => self.before.wrapping_add(state.offset),
+            5 => state.last,
+            6 => self.before2.wrapping_add(state.offset2),
+            _ => self.wires.predict(slot),
+        })
+    }
+
+    /// What [`Predictors::update`] does for a calm word.
+    #[inline]
+    fn update_calm(&mut self, slot: u32, word: u64) -> Told {
+        let state = &mut self.slots[slot as usize];
+        state.misses = state.misses.saturating_sub(1);
+        if state.went(word, (self.before, self.before2)) != 0 {
+            self.mover = word;
+        }
+        self.before2 = self.before;
+        self.before = word;
+        if state.wired { self.wires.update(slot, word, Drift::Unclear) } else { Told::default() }
     }
 
     /// The predictor to name, if one is right. A slot that expects written words is not
@@ -241,26 +285,8 @@ impl Predictors {
     /// The word of token 0.
     #[inline]
     pub(crate) fn decode_expected(&mut self, slot: u32, misses: &mut Misses<'_>) -> Parse<u64> {
-        let state = self.slots.get_mut(slot as usize).ok_or(Flaw("a slot is out of range"))?;
-        let token = state.favourite + 1;
-        if state.misses >= PATIENCE || !is_calm(token) {
-            return self.decode(slot, 0, misses);
-        }
-        let word = match token {
-            1 => state.last.wrapping_add(state.delta),
-            3 => self.before.wrapping_add(state.offset),
-            5 => state.last,
-            6 => self.before2.wrapping_add(state.offset2),
-            _ => self.wires.predict(slot),
-        };
-        state.misses = state.misses.saturating_sub(1);
-        let delta = state.went(word, (self.before, self.before2));
-        self.mover = if delta != 0 { word } else { self.mover };
-        self.before2 = self.before;
-        self.before = word;
-        if state.wired {
-            self.wires.update(slot, word, Drift::Unclear);
-        }
+        let Some(word) = self.calm(slot) else { return self.decode(slot, 0, misses) };
+        self.update_calm(slot, word);
         Ok(word)
     }
 
