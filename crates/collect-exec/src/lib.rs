@@ -22,4 +22,4 @@ mod window;
 mod words;
 
 pub use error::Error;
-pub use host::{CollectError, Launch, Outcome, Randomize, Record, Tracee, Watch};
+pub use host::{CollectError, Launch, Outcome, Randomize, Record, Tracee, Vdso, Watch};

@@ -28,8 +28,8 @@ use crate::words::RoadmapHead;
 const PAGE_SHIFT: u32 = 12;
 /// Room of an exit stub, so that constants among them stay aligned.
 const STUB: usize = LEAVE_LEN.next_multiple_of(8);
-/// The largest fragment.
-const MOST_CODE: usize = 16 << 10;
+/// What a fragment takes at most, with its exits.
+const ROOM: usize = 32 << 10;
 
 /// The cache.
 pub struct Cache {
@@ -52,6 +52,10 @@ pub struct Cache {
     pub guards: Guards,
     /// Fragments taken out, for their threads' tables.
     pub removed: Vec<Pad>,
+    /// How often the cache was emptied.
+    filling: u64,
+    /// Whether it is to be emptied as soon as nobody runs in it.
+    retired: bool,
 }
 
 struct Around<'a> {
@@ -101,6 +105,8 @@ impl Cache {
             traced,
             guards: Guards::new(),
             removed: Vec::new(),
+            filling: 1,
+            retired: false,
         };
         let mut view = window::VIEWS;
         for gap in gaps {
@@ -124,6 +130,42 @@ impl Cache {
         (self.fragments.len(), bytes)
     }
 
+    /// The number of the present filling.
+    pub fn filling(&self) -> u64 {
+        self.filling
+    }
+
+    /// Takes all fragments off the books; their code stays until [`Cache::empty`].
+    pub fn retire(&mut self) {
+        if self.retired {
+            return;
+        }
+        self.retired = true;
+        for &exit in self.exits.iter().filter(|exit| exit.linked.is_some()) {
+            self.patch(exit, exit.stub);
+        }
+        for fragment in &mut self.fragments {
+            fragment.live = false;
+            fragment.incoming.clear();
+        }
+        self.exits.iter_mut().for_each(|exit| exit.linked = None);
+        self.by_pc.clear();
+        self.by_page.clear();
+        self.jumps.clear();
+        self.rets.clear();
+        self.removed.clear();
+    }
+
+    /// Makes all memory free again. Nobody runs in it, and nobody has an exit's number.
+    pub fn empty(&mut self) {
+        self.regions.iter_mut().for_each(Region::reset);
+        self.order.iter_mut().for_each(Vec::clear);
+        self.fragments.clear();
+        self.exits.clear();
+        self.retired = false;
+        self.filling += 1;
+    }
+
     /// A fragment.
     pub fn fragment(&self, id: u32) -> &Fragment {
         &self.fragments[id as usize]
@@ -140,8 +182,8 @@ impl Cache {
             return Ok(id);
         }
         let region = self.region_for(pc);
-        if self.regions[region].left() < 2 * MOST_CODE {
-            sys::die("the code cache is full");
+        if self.retired || self.regions[region].left() < ROOM {
+            return Err(Failure::Full);
         }
         let mut draft = self.draft(pc, region, pad)?;
         // What was read before its pages were closed may have changed since.
@@ -187,28 +229,29 @@ impl Cache {
     }
 
     /// The landing pad for jumps to a fragment, made if need be.
-    pub fn jump_pad(&mut self, id: u32) -> u64 {
+    pub fn jump_pad(&mut self, id: u32) -> Option<u64> {
         let pc = self.fragment(id).pc;
         if let Some(pad) = self.jumps.get(pc) {
-            return pad;
+            return Some(pad);
         }
         let known = self.fragment(id).pads.iter().find(|p| p.kind == PadKind::Jump);
         let at = match known {
             Some(pad) => pad.at,
-            None => self.separate_pad(id, PadKind::Jump),
+            None => self.separate_pad(id, PadKind::Jump)?,
         };
         self.jumps.insert(pc, at);
-        at
+        Some(at)
     }
 
     /// A landing pad for returns to a fragment that no translated call goes back to.
-    pub fn ret_pad(&mut self, id: u32) -> u64 {
-        let at = self.separate_pad(id, PadKind::Ret);
+    pub fn ret_pad(&mut self, id: u32) -> Option<u64> {
+        let at = self.separate_pad(id, PadKind::Ret)?;
         self.rets.insert(self.fragment(id).pc, at);
-        at
+        Some(at)
     }
 
-    fn separate_pad(&mut self, id: u32, kind: PadKind) -> u64 {
+    /// `None` if there is no room for one: then every such transfer comes to the dispatcher.
+    fn separate_pad(&mut self, id: u32, kind: PadKind) -> Option<u64> {
         let (pc, region, start) = {
             let f = self.fragment(id);
             (f.pc, f.region, f.start)
@@ -223,12 +266,9 @@ impl Cache {
         let fix = emit.jump();
         let next = at + emit.offset() as u64;
         emit.fix32(fix, start.wrapping_sub(next) as u32);
-        let done = region.alloc(emit.offset()).and_then(|at| region.write(at, emit.bytes()));
-        if done.is_err() {
-            sys::die("the code cache is full");
-        }
+        region.alloc(emit.offset()).and_then(|at| region.write(at, emit.bytes())).ok()?;
         self.fragments[id as usize].pads.push(Pad { kind, tag: pc, at });
-        at
+        Some(at)
     }
 
     /// Leads an exit straight to a fragment.
@@ -240,29 +280,25 @@ impl Cache {
             return;
         }
         let start = self.fragments[to as usize].start;
-        let landing = match reach(exit.patch + 4, start) {
-            Some(_) => start,
-            None => self.far_jump(exit, start),
-        };
+        let near = reach(exit.patch + 4, start).map(|_| start);
+        let Some(landing) = near.or_else(|| self.far_jump(exit, start)) else { return };
         self.patch(exit, landing);
         self.exits[index as usize].linked = Some(to);
         self.fragments[to as usize].incoming.push(index as u32);
     }
 
-    /// An indirect jump with the address beside it, for a fragment in another region.
-    fn far_jump(&mut self, exit: Exit, start: u64) -> u64 {
+    /// An indirect jump with the address beside it, for a fragment in another region; `None` if there
+    /// is no room.
+    fn far_jump(&mut self, exit: Exit, start: u64) -> Option<u64> {
         let mut code = vec![0xff, 0x25, 2, 0, 0, 0, 0xcc, 0xcc];
         code.extend(start.to_le_bytes());
         let region = self.fragments[exit.from as usize].region;
         let region = &mut self.regions[region];
         let placed = region.alloc_cold(code.len());
-        match placed.and_then(|at| region.write(at, &code).map(|()| at)) {
-            Ok(at) => at.0,
-            Err(_) => sys::die("the code cache is full"),
-        }
+        placed.and_then(|at| region.write(at, &code).map(|()| at.0)).ok()
     }
 
-    fn patch(&mut self, exit: Exit, landing: u64) {
+    fn patch(&self, exit: Exit, landing: u64) {
         let region = &self.regions[self.fragments[exit.from as usize].region];
         let distance = landing.wrapping_sub(exit.patch + 4) as u32;
         if region.patch_u32(CacheAddr(exit.patch), distance).is_err() {

@@ -7,6 +7,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::mem::offset_of;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::glue;
 
 /// Bytes of the vector-state area.
 pub const XSAVE_LEN: usize = 12 << 10;
@@ -103,6 +106,10 @@ pub struct Ctx {
     pub buffer_index: u32,
     /// The trace's number of the thread.
     pub id: u32,
+    /// Not zero while the thread cannot be in translated code: it will ask for a fragment before.
+    pub outside: AtomicU64,
+    /// Which filling of the cache the thread last asked for a fragment of.
+    pub filling: u64,
     /// Not zero if the thread is about to run an instruction whose block is already recorded.
     pub resumed: u64,
     /// The engine's own per-thread data.
@@ -143,6 +150,21 @@ pub mod at {
 }
 
 impl Ctx {
+    /// Empties both tables of indirect targets. Their thread may look into them meanwhile: it finds an
+    /// old entry or none.
+    pub fn forget_targets(&self) {
+        let tables = [
+            (JUMP_TABLE, glue::address(glue::ichnos_miss_jump)),
+            (RET_TABLE, glue::address(glue::ichnos_miss_ret)),
+        ];
+        for (table, miss) in tables {
+            let slots = (self.this + u64::from(table)) as *const AtomicU64;
+            // SAFETY: a context stands at the head of a block that holds both tables.
+            let slots = unsafe { std::slice::from_raw_parts(slots, TABLE_LEN) };
+            slots.iter().for_each(|slot| slot.store(miss, Ordering::Relaxed));
+        }
+    }
+
     /// An entry of one of the two tables in this thread's block.
     ///
     /// # Safety

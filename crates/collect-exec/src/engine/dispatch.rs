@@ -24,6 +24,7 @@ pub unsafe extern "C" fn dispatch(ctx: *mut Ctx) {
     if way == Way::Resume {
         return;
     }
+    ctx.outside.store(1, Ordering::Release);
     loop {
         if ctx.pending != 0 {
             signals::deliver(ctx);
@@ -81,6 +82,7 @@ fn left_by(ctx: &mut Ctx, exit: Exit, number: u64) -> Way {
         ExitKind::Syscall => {
             // A signal that already waits comes before the call.
             if ctx.pending == 0 {
+                ctx.outside.store(1, Ordering::Release);
                 syscalls::run(ctx);
             } else {
                 trace::event(ctx, words::CUT, ctx.rip);
@@ -125,34 +127,43 @@ fn go_on(ctx: &mut Ctx, state: &State, way: Way) -> bool {
         Way::Indirect(PadKind::Jump, target) if target == pc => Some(PadKind::Jump),
         _ => None,
     };
-    let id = match cache.find(pc, wants) {
-        Ok(id) => id,
-        Err(failure) => {
-            drop(cache);
-            let signal = match failure {
-                Failure::NotExecutable => libc::SIGSEGV,
-                Failure::Invalid => libc::SIGILL,
-            };
-            signals::raise_fault(ctx, signal, pc);
-            return false;
-        }
+    let id = loop {
+        let signal = match cache.find(pc, wants) {
+            Ok(id) => break id,
+            Err(Failure::Full) => {
+                cache = state.refill(cache);
+                continue;
+            }
+            Err(Failure::NotExecutable) => libc::SIGSEGV,
+            Err(Failure::Invalid) => libc::SIGILL,
+        };
+        drop(cache);
+        signals::raise_fault(ctx, signal, pc);
+        return false;
     };
+    // What was linked or looked up in an earlier filling of the cache is gone.
+    let same = ctx.filling == cache.filling();
+    if !same {
+        ctx.forget_targets();
+        ctx.filling = cache.filling();
+    }
     match way {
-        Way::Exit(number, target) if target == pc => cache.link(number, id),
+        Way::Exit(number, target) if target == pc && same => cache.link(number, id),
         Way::Indirect(kind, target) if target == pc => {
             let (table, pad) = match kind {
                 PadKind::Jump => (JUMP_TABLE, cache.jump_pad(id)),
-                PadKind::Ret => {
-                    (RET_TABLE, cache.rets.get(pc).unwrap_or_else(|| cache.ret_pad(id)))
-                }
+                PadKind::Ret => (RET_TABLE, cache.rets.get(pc).or_else(|| cache.ret_pad(id))),
             };
-            // SAFETY: the context stands at the head of its thread's block.
-            unsafe { *ctx.table_slot(table, pc) = pad };
+            if let Some(pad) = pad {
+                // SAFETY: the context stands at the head of its thread's block.
+                unsafe { *ctx.table_slot(table, pc) = pad };
+            }
         }
         _ => {}
     }
     ctx.jump_index = cache.jumps.address();
     ctx.ret_index = cache.rets.address();
     ctx.target = cache.fragment(id).start;
+    ctx.outside.store(0, Ordering::Release);
     true
 }

@@ -64,7 +64,7 @@ fn run(boot: &Boot) -> ! {
         unsafe { sys::call(libc::SYS_munmap, [start, len, 0, 0, 0, 0]) };
     }
     let traced = boot.traced != 0;
-    let cache = Cache::new(&first_gaps(&mappings()), traced);
+    let cache = Cache::new(&first_gaps(&mappings(), boot.cache), traced);
     state::set(State {
         cache: Lock::new(cache),
         threads: Lock::new(Vec::new()),

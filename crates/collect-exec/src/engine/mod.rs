@@ -11,6 +11,7 @@ mod ctx;
 mod dispatch;
 mod emit;
 mod entry;
+mod evict;
 mod flexible;
 mod fragment;
 mod glue;

@@ -109,6 +109,8 @@ pub enum Failure {
     NotExecutable,
     /// There is no such instruction.
     Invalid,
+    /// The cache has no room.
+    Full,
 }
 
 enum Next {

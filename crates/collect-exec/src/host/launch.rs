@@ -34,6 +34,16 @@ pub enum Randomize {
     System,
 }
 
+/// Whether a program sees the vdso.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Vdso {
+    /// As the kernel has it.
+    #[default]
+    Shown,
+    /// Its pages stay, but the program is not told of them: it asks the kernel instead.
+    Hidden,
+}
+
 /// What is recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Record {
@@ -85,6 +95,19 @@ impl Launch {
     /// Diagnostics of the engine, as bits (1: statistics at exit).
     pub fn debug(&mut self, bits: u64) -> &mut Self {
         self.how.debug = bits;
+        self
+    }
+
+    /// Whether the program sees the vdso.
+    pub fn vdso(&mut self, vdso: Vdso) -> &mut Self {
+        self.how.vdso = vdso;
+        self
+    }
+
+    /// How many bytes of translated code each process may have (in each of its two places); when they are used
+    /// up, all is translated anew as it is needed. What is below 128 KiB counts as that.
+    pub fn cache_limit(&mut self, bytes: u64) -> &mut Self {
+        self.how.limit_cache(bytes);
         self
     }
 

@@ -17,6 +17,7 @@ mod self_image;
 mod stream;
 mod told;
 mod varying;
+mod vdso;
 
 pub use collect::{CollectError, Outcome, Watch};
-pub use launch::{Launch, Randomize, Record, Tracee};
+pub use launch::{Launch, Randomize, Record, Tracee, Vdso};
