@@ -51,6 +51,7 @@ const PACKAGES: &[Package] = &[
         shows: &["/usr/bin/gdb-multiarch"],
         used_for: "a debugger for RV64 machines",
     },
+    Package { name: "pigz", shows: &["/usr/bin/pigz"], used_for: "a real program, measured" },
     Package { name: "lua5.4", shows: &["/usr/bin/lua5.4"], used_for: "a real program" },
 ];
 

@@ -46,6 +46,7 @@
 mod about;
 mod addr;
 mod batch;
+mod blocks;
 mod event;
 mod id;
 mod record;
@@ -57,6 +58,7 @@ mod totals;
 pub use about::{About, Isa};
 pub use addr::{CacheAddr, FileOff, GuestPa, GuestVa, HostAddr, LineAddr, PageNum};
 pub use batch::{Batch, Code};
+pub use blocks::{Blocks, Shapes};
 pub use event::{
     BarrierPhase, CondOp, EndStatus, Event, GapReason, LockKind, LockOp, Map, MapKind, Mode,
     Privilege, Protection, SignalInfo, ThreadStart, TrapInfo,

@@ -3,7 +3,7 @@
 
 use core::convert::Infallible;
 
-use crate::{About, Batch, Code, Event, ThreadId};
+use crate::{About, Batch, Blocks, Code, Event, ThreadId};
 
 /// A consumer of a trace: a file writer, a cache model, a counter.
 ///
@@ -22,6 +22,21 @@ pub trait Sink {
 
     /// Takes consecutive records of one thread.
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Self::Error>;
+
+    /// Whether executions may be told as [`blocks`](Sink::blocks) instead of records. A source
+    /// may ask at any time, and may tell records all the same.
+    #[inline]
+    fn takes_blocks(&self) -> bool {
+        false
+    }
+
+    /// Takes consecutive executions of one thread. Called only while
+    /// [`takes_blocks`](Sink::takes_blocks) says so, in the place of `records`.
+    #[inline]
+    fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, Self::Error> {
+        let _ = blocks;
+        Ok(true)
+    }
 
     /// Takes an event at the present point of a thread's stream.
     #[inline]
@@ -57,6 +72,16 @@ impl<S: Sink + ?Sized> Sink for &mut S {
     #[inline]
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool, S::Error> {
         (**self).records(batch)
+    }
+
+    #[inline]
+    fn takes_blocks(&self) -> bool {
+        (**self).takes_blocks()
+    }
+
+    #[inline]
+    fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, S::Error> {
+        (**self).blocks(blocks)
     }
 
     #[inline]

@@ -4,7 +4,7 @@
 //! would be everything, and there is none.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{About, Batch, Code, Event, Sink, Tee, TeeError, ThreadId};
+use ichnos_base::{About, Batch, Blocks, Code, Event, Sink, Tee, TeeError, ThreadId};
 
 /// Any sink, behind a pointer.
 pub type AnySink<'a> = dyn Sink<Error = anyhow::Error> + 'a;
@@ -21,6 +21,14 @@ where
 
     fn records(&mut self, batch: &Batch<'_>) -> anyhow::Result<bool> {
         self.0.records(batch).map_err(Into::into)
+    }
+
+    fn takes_blocks(&self) -> bool {
+        self.0.takes_blocks()
+    }
+
+    fn blocks(&mut self, blocks: &Blocks<'_>) -> anyhow::Result<bool> {
+        self.0.blocks(blocks).map_err(Into::into)
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> anyhow::Result<bool> {

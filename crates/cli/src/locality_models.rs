@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 
-use ichnos_base::{Batch, Event, Sink, ThreadId};
+use ichnos_base::{About, Batch, Blocks, Event, Sink, ThreadId};
 use ichnos_model::{
     BlockVectors, Error, InsnMix, References, ReuseDistance, Shards, StrideProfile, WorkingSet,
 };
@@ -97,6 +97,29 @@ impl Sink for Locality {
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
         self.each(|sink| {
             let Ok(_) = sink.records(batch);
+        });
+        Ok(true)
+    }
+
+    fn takes_blocks(&self) -> bool {
+        self.reuse.as_ref().is_none_or(Sink::takes_blocks)
+            && self.sample.as_ref().is_none_or(Sink::takes_blocks)
+            && self.working_set.as_ref().is_none_or(Sink::takes_blocks)
+            && self.strides.as_ref().is_none_or(Sink::takes_blocks)
+            && self.mix.as_ref().is_none_or(Sink::takes_blocks)
+            && self.blocks.as_ref().is_none_or(Sink::takes_blocks)
+    }
+
+    fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, Infallible> {
+        self.each(|sink| {
+            let Ok(_) = sink.blocks(blocks);
+        });
+        Ok(true)
+    }
+
+    fn begin(&mut self, about: &About<'_>) -> Result<bool, Infallible> {
+        self.each(|sink| {
+            let Ok(_) = sink.begin(about);
         });
         Ok(true)
     }

@@ -9,6 +9,7 @@
     reason = "a command-line tool talks to its user"
 )]
 
+mod ahead;
 mod annotation;
 mod answer;
 mod charge;

@@ -4,10 +4,11 @@
 //! clock is looked at once a batch, never per record.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use ichnos_base::{About, Batch, Code, Event, Sink, ThreadId};
+use ichnos_base::{About, Batch, Blocks, Code, Event, Sink, ThreadId};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Work shorter than this shows no bar.
@@ -27,6 +28,7 @@ struct Meter {
     started: Instant,
     drawn: Instant,
     insns: u64,
+    threads: HashMap<ThreadId, u64>,
     verb: &'static str,
 }
 
@@ -35,7 +37,8 @@ impl<S> Progress<S> {
     /// `verb` says what is being done to them.
     pub fn new(inner: S, total: Option<u64>, verb: &'static str) -> Self {
         let now = Instant::now();
-        let meter = Meter { bar: None, total, started: now, drawn: now, insns: 0, verb };
+        let (bar, threads) = (None, HashMap::new());
+        let meter = Meter { bar, total, started: now, drawn: now, insns: 0, threads, verb };
         Self { inner, meter: std::io::stderr().is_terminal().then_some(meter) }
     }
 
@@ -49,11 +52,16 @@ impl<S> Progress<S> {
 }
 
 impl Meter {
-    fn advance(&mut self, batch: &Batch<'_>) {
+    /// A thread has come so far: what is told now is counted when the next comes.
+    fn advance(&mut self, thread: ThreadId, insns_before: u64) {
+        let known = self.threads.entry(thread).or_default();
+        self.insns += insns_before.saturating_sub(*known);
+        *known = insns_before;
+        self.draw();
+    }
+
+    fn draw(&mut self) {
         let now = Instant::now();
-        let insns =
-            batch.records.iter().filter(|r| matches!(r, ichnos_base::Record::Insn { .. })).count();
-        self.insns += insns as u64;
         if now - self.started < PATIENCE || now - self.drawn < REDRAW {
             return;
         }
@@ -85,9 +93,20 @@ impl<S: Sink> Sink for Progress<S> {
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool, S::Error> {
         if let Some(meter) = &mut self.meter {
-            meter.advance(batch);
+            meter.advance(batch.thread, batch.insns_before);
         }
         self.inner.records(batch)
+    }
+
+    fn takes_blocks(&self) -> bool {
+        self.inner.takes_blocks()
+    }
+
+    fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, S::Error> {
+        if let Some(meter) = &mut self.meter {
+            meter.advance(blocks.thread, blocks.insns_before);
+        }
+        self.inner.blocks(blocks)
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, S::Error> {

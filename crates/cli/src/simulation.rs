@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::num::NonZeroUsize;
 
 use anyhow::{Context, Result};
-use ichnos_base::{Batch, Event, Sink, ThreadId};
+use ichnos_base::{About, Batch, Blocks, Event, Sink, ThreadId};
 use ichnos_model::{
     BranchModel, BranchReport, Hierarchy, HierarchyReport, Parallel, PerThread, TlbModel, TlbReport,
 };
@@ -274,6 +274,25 @@ impl Sink for Simulation {
         Ok(true)
     }
 
+    fn takes_blocks(&self) -> bool {
+        let alone = self.tlbs.is_none() && self.branch.is_none() && self.users.is_empty();
+        alone && matches!(&self.caches, Watched::Plain(model) if model.takes_blocks())
+    }
+
+    fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, Infallible> {
+        match &mut self.caches {
+            Watched::Plain(model) => model.blocks(blocks),
+            _ => Ok(true),
+        }
+    }
+
+    fn begin(&mut self, about: &About<'_>) -> Result<bool, Infallible> {
+        if let Watched::Plain(model) = &mut self.caches {
+            model.begin(about)?;
+        }
+        Ok(true)
+    }
+
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
         match &mut self.caches {
             Watched::Plain(model) => model.event(thread, event)?,
@@ -305,6 +324,24 @@ impl Sink for Model {
             Self::Caches(model) => model.records(batch),
             Self::Tlbs(model) => model.records(batch),
             Self::Branch(model) => model.records(batch),
+        }
+    }
+
+    fn takes_blocks(&self) -> bool {
+        matches!(self, Self::Caches(model) if model.takes_blocks())
+    }
+
+    fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, Infallible> {
+        match self {
+            Self::Caches(model) => model.blocks(blocks),
+            Self::Tlbs(_) | Self::Branch(_) => Ok(true),
+        }
+    }
+
+    fn begin(&mut self, about: &About<'_>) -> Result<bool, Infallible> {
+        match self {
+            Self::Caches(model) => model.begin(about),
+            Self::Tlbs(_) | Self::Branch(_) => Ok(true),
         }
     }
 

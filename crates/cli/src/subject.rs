@@ -6,13 +6,14 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use ichnos_base::{Tee, ThreadId, Totals};
 use ichnos_convert::{Format, ReadOptions};
 use ichnos_replay::Order;
 use ichnos_trace::Reader;
 
+use crate::ahead;
 use crate::answer::Stage;
 use crate::erase::{AnySink, Both};
 use crate::exit::Ending;
@@ -92,6 +93,16 @@ impl Subject<'_> {
     pub fn one_thread(&self) -> Option<&Reader> {
         let reader = self.input.as_ref()?.reader()?;
         (reader.threads().len() == 1).then_some(reader)
+    }
+
+    /// Tells a stored trace of a single thread to a sink that takes blocks, and unpacks it ahead.
+    pub fn drive_ahead(&self, sink: &mut AnySink<'_>, doing: &'static str) -> Result<Ending> {
+        let Some(reader) = self.one_thread() else { bail!("there is no stored thread") };
+        let mut sink = Progress::new(sink, self.input.as_ref().and_then(Input::insns), doing);
+        let file = self.args.file().map(|file| file.display().to_string()).unwrap_or_default();
+        ahead::drive(reader, &mut sink).context(file)?;
+        sink.into_inner();
+        Ok(Ending::Good)
     }
 
     /// Tells all of it to a sink; `doing` says what for.

@@ -22,6 +22,7 @@ mod levels;
 mod lru_array;
 mod node;
 mod observe;
+mod pass;
 mod per_pc;
 mod set_array;
 mod settled;

@@ -38,6 +38,7 @@ mod kind;
 mod line_map;
 mod locality;
 mod machine;
+mod outline;
 pub mod prefetch;
 mod random;
 mod replace;

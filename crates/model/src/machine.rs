@@ -174,7 +174,8 @@ fn u74() -> Machine {
         description: "SiFive Freedom U740: 4 U74 harts (RV64GC)",
         source: "SiFive FU740-C000 Manual, chapters on the U74 core (caches with random \
                  replacement, 40-entry fully associative L1 TLBs, 512-entry direct-mapped L2 TLB) \
-                 and on the inclusive level-2 cache controller",
+                 and on the inclusive level-2 cache controller; sizes and sets as in Linux's device \
+                 tree of the part (fu740-c000.dtsi)",
         caches: caches(vec![
             split(random(32 * KIB, 4), random(32 * KIB, 8)),
             unified("l2", Sharing::Shared, l2),

@@ -74,6 +74,23 @@ impl Expander {
         true
     }
 
+    /// Counts a plain block without its records; false if the burst lacks words.
+    #[inline]
+    pub(crate) fn count(&mut self, entry: &Entry, rest: &mut Rest<'_>, leave: Leave) -> bool {
+        let shape = &entry.shape;
+        let Some((_, later)) = rest.words.split_at_checked(shape.words.len()) else {
+            return false;
+        };
+        rest.words = later;
+        self.totals.add(&shape.totals);
+        if let Some((kind, target)) = shape.last_exit {
+            let outcome = leave.outcome(kind, target);
+            self.totals.taken -= u64::from(!matches!(outcome, Some((true, _))));
+            self.totals.branches -= u64::from(outcome.is_none());
+        }
+        true
+    }
+
     /// The template says taken; the outcome knows better.
     #[inline]
     fn finish_exit(&mut self, outcome: Option<(bool, GuestVa)>) {

@@ -2,7 +2,10 @@
 //! with the results in order. For consumers whose answers can be joined.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::sync::mpsc::sync_channel;
+use std::thread;
 
 use ichnos_base::{DriveError, Sink, Source, ThreadId, Totals};
 use ichnos_trace::Error;
@@ -60,6 +63,54 @@ impl Replay<'_> {
             Err(_) => pieces.iter().map(work).collect(),
         };
         results.into_iter().collect()
+    }
+
+    /// As [`Replay::map_chunks`], for consumers whose answers cannot be joined: `each` gets the
+    /// results one after the other, in order, on the calling thread, while later chunks are
+    /// replayed on `jobs` others, each of which waits with its chunk until that is consumed. `each`
+    /// says whether to go on.
+    pub fn map_chunks_in_order<S, T>(
+        &self,
+        jobs: NonZeroUsize,
+        make: impl Fn(&Piece) -> S + Sync,
+        done: impl Fn(&Piece, S) -> T + Sync,
+        mut each: impl FnMut(T) -> bool,
+    ) -> Result<(), DriveError<Error, S::Error>>
+    where
+        S: Sink,
+        S::Error: Send,
+        T: Send,
+    {
+        let pieces = self.pieces().map_err(DriveError::Source)?;
+        let announcer = Announcer::new(self.reader.roadmap());
+        let (pieces, announcer, make, done) = (&pieces, &announcer, &make, &done);
+        let jobs = jobs.get().min(pieces.len().max(1));
+        thread::scope(|scope| {
+            let mut results = Vec::new();
+            for first in 0..jobs {
+                let (sender, receiver) = sync_channel(0);
+                results.push(receiver);
+                scope.spawn(move || {
+                    for piece in pieces.iter().skip(first).step_by(jobs) {
+                        let mut sink = make(piece);
+                        let played = self.play_piece(piece, announcer.clone(), &mut sink);
+                        let failed = played.is_err();
+                        let told = sender.send(played.map(|()| done(piece, sink)));
+                        if failed || told.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            // A thread that has gone without a result has panicked; the scope says so.
+            for receiver in (0..pieces.len()).filter_map(|at| results.get(at % jobs)) {
+                let Ok(result) = receiver.recv() else { break };
+                if !each(result?) {
+                    break;
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Replays ranges of instructions of the chosen threads, each into a sink of its

@@ -4,8 +4,10 @@
 
 use std::ops::Range;
 
-use ichnos_base::{Batch, DriveError, Event, Record, Sink, ThreadId, Totals};
-use ichnos_trace::{Burst, Decoder, Error, Item, Leave, Reader};
+use ichnos_base::{
+    Batch, BlockId, Blocks, DriveError, Event, Record, Shapes, Sink, ThreadId, Totals,
+};
+use ichnos_trace::{Burst, Decoder, Error, Item, Leave, Reader, Roadmap};
 
 use crate::announce::Announcer;
 use crate::expand::{Expander, Rest};
@@ -133,7 +135,9 @@ impl<'r> Player<'r> {
     ) -> Result<Step, PlayError<S>> {
         let Self { decoder, burst, expander } = self;
         let roadmap = decoder.reader().roadmap();
+        let as_blocks = sink.takes_blocks() && !playing.trim && !decoder.has_values();
         let mut rest = Rest::new(burst);
+        let mut stretch = Stretch { roadmap, burst, blocks: 0..0, words: 0..0 };
         let mut out = Outlet { playing, decoder, sink, enough: false };
         let mut blocks = burst.blocks.iter().peekable();
         while let Some(id) = blocks.next() {
@@ -146,8 +150,18 @@ impl<'r> Player<'r> {
                 && let Some(code) = announcer.news(*id, &entry.block)
             {
                 out.flush(expander)?;
+                out.flush_blocks(expander, &mut stretch)?;
                 out.code(&code)?;
             }
+            if as_blocks && entry.shape.plain {
+                if !expander.count(entry, &mut rest, leave) {
+                    return Err(out.refuse("a block lacks words"));
+                }
+                stretch.grow(entry.shape.words.len());
+                continue;
+            }
+            out.flush_blocks(expander, &mut stretch)?;
+            stretch.skip(entry.shape.words.len());
             if entry.shape.plain {
                 if !expander.plain(entry, &mut rest, leave) {
                     return Err(out.refuse("a block lacks words"));
@@ -157,13 +171,14 @@ impl<'r> Player<'r> {
             {
                 return Err(out.refuse(flaw));
             }
-            if expander.records.len() >= BATCH {
+            if as_blocks || expander.records.len() >= BATCH {
                 out.flush(expander)?;
                 if out.enough {
                     return Ok(Step::Enough);
                 }
             }
         }
+        out.flush_blocks(expander, &mut stretch)?;
         out.flush(expander)?;
         Ok(out.done())
     }
@@ -230,6 +245,36 @@ impl Playing {
     }
 }
 
+/// Consecutive executions of a burst that wait to be told as blocks. Its ends stand between two
+/// executions, and its words are those of its blocks.
+struct Stretch<'a> {
+    roadmap: &'a Roadmap,
+    burst: &'a Burst,
+    blocks: Range<usize>,
+    words: Range<usize>,
+}
+
+impl Stretch<'_> {
+    /// The next execution belongs to it.
+    fn grow(&mut self, words: usize) {
+        self.blocks.end += 1;
+        self.words.end += words;
+    }
+
+    /// The next execution does not, and nothing waits.
+    fn skip(&mut self, words: usize) {
+        self.grow(words);
+        self.blocks.start = self.blocks.end;
+        self.words.start = self.words.end;
+    }
+}
+
+impl Shapes for Stretch<'_> {
+    fn records(&self, block: BlockId) -> &[Record] {
+        self.roadmap.get(block).map_or(&[], |entry| &entry.shape.template)
+    }
+}
+
 /// The way out of a player.
 struct Outlet<'a, 'r, S> {
     playing: &'a mut Playing,
@@ -265,6 +310,33 @@ impl<S: Sink> Outlet<'_, '_, S> {
             }
         }
         expander.records.clear();
+        Ok(())
+    }
+
+    /// Tells the blocks that wait. No records wait.
+    fn flush_blocks(
+        &mut self,
+        expander: &Expander,
+        stretch: &mut Stretch<'_>,
+    ) -> Result<(), PlayError<S>> {
+        if stretch.blocks.is_empty() {
+            return Ok(());
+        }
+        if !within(&expander.totals, &self.playing.totals) {
+            return Err(self.refuse("its records are more than its header says"));
+        }
+        let playing = &mut *self.playing;
+        let insns_before = playing.first + playing.sent;
+        playing.sent = expander.totals.insns;
+        let blocks = stretch.burst.blocks.get(stretch.blocks.clone()).unwrap_or_default();
+        let words = stretch.burst.words.get(stretch.words.clone()).unwrap_or_default();
+        if !self.enough {
+            let thread = playing.thread;
+            let told = Blocks { thread, insns_before, blocks, words, shapes: &*stretch };
+            self.enough = !self.sink.blocks(&told).map_err(DriveError::Sink)?;
+        }
+        stretch.blocks.start = stretch.blocks.end;
+        stretch.words.start = stretch.words.end;
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod inputs;
+mod live;
 mod memory;
 mod model;
 mod popspy;
@@ -23,7 +24,8 @@ const LIST: &str = "\
   step     single steps a second
   model    references a second through caches, sweeps, reuse distances, from memory;
            --file: from a stored trace of 1 G references, reading included;
-           --long: the memory that 10 G instructions take (records them first, takes long)
+           --long: the memory that 10 G instructions take (records them first, takes long);
+           --live: simulating running programs, beside Valgrind's cachegrind
   popspy   what tracing unmodified executables costs, beside Valgrind's tools (takes minutes)
   simics   the tables of the SimICS paper: native, QEMU, unprofiled, profiled (takes minutes)
   convert  lines a second of the text formats
@@ -45,7 +47,8 @@ pub fn dispatch(args: &[String]) -> Result<()> {
             None => run::cargo(&["bench", "-q", "-p", "ichnos-model"]),
             Some("--file") => model::file(),
             Some("--long") => model::long(),
-            Some(other) => bail!("expected --file or --long, found `{other}`"),
+            Some("--live") => live::print(),
+            Some(other) => bail!("expected --file, --long or --live, found `{other}`"),
         },
         "popspy" => popspy::print(),
         "simics" => simics::print(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
 use anyhow::{Result, bail};
-use ichnos_base::{ThreadId, Totals};
+use ichnos_base::{Sink, ThreadId, Totals};
 use ichnos_collect_rv64::Speed;
 use ichnos_model::{Caches, Grid, HierarchyConfig, Hints, Machine, Sharing, Sweep, Windowed};
 use ichnos_report::{Rows, estimate_table, machine_table, machine_text, sweep_table};
@@ -167,8 +167,12 @@ impl Args {
     }
 }
 
-/// Simulates, each model beside the others and beside the source where it may.
+/// Simulates, each model beside the others and beside the source where it may. Of a stored
+/// thread, chunks are unpacked ahead where the models take blocks.
 fn simulate(subject: Subject<'_>, models: &mut Simulation, jobs: NonZeroUsize) -> Result<Ending> {
+    if jobs.get() > 1 && models.takes_blocks() && subject.one_thread().is_some() {
+        return subject.drive_ahead(&mut Erase(models), "simulating");
+    }
     let Some(parallel) = models.split(jobs) else {
         return subject.drive(&mut Erase(models), "simulating");
     };

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use ichnos_base::GuestVa;
+use ichnos_base::{BlockId, GuestVa, Record, Shapes};
 use ichnos_isa_x86::Inst;
 use ichnos_trace::Step;
 
@@ -23,6 +23,8 @@ pub struct Known {
     pub varies: Varies,
     /// Its machine code.
     pub code: Vec<u8>,
+    /// The number of its first way, as sinks know it; the others follow.
+    pub first_way: u32,
 }
 
 /// Whether a block's accesses vary from one execution to the next; then it is one instruction.
@@ -40,6 +42,15 @@ pub enum Varies {
 #[derive(Debug, Default)]
 pub struct Book {
     blocks: Vec<Option<Rc<Known>>>,
+    /// The blocks of all ways.
+    ways: Vec<Rc<Known>>,
+}
+
+impl Shapes for Book {
+    fn records(&self, way: BlockId) -> &[Record] {
+        let known = self.ways.get(way.index());
+        known.map_or(&[], |known| known.program.records((way.0 - known.first_way) as usize))
+    }
 }
 
 impl Book {
@@ -74,8 +85,11 @@ impl Book {
                 program: Program::new(piece.entry, &piece.steps),
                 varies: varies(&piece.steps, insts),
                 code: code.get(start..start + len).unwrap_or_default().to_vec(),
+                first_way: self.ways.len() as u32,
             };
-            self.blocks[head.first as usize + i] = Some(Rc::new(known));
+            let known = Rc::new(known);
+            self.ways.extend((0..known.program.ways()).map(|_| Rc::clone(&known)));
+            self.blocks[head.first as usize + i] = Some(known);
         }
         Some(())
     }

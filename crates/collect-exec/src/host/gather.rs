@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use ichnos_base::{
-    Batch, Code, EndStatus, Event, GapReason, GuestVa, ProcessId, Record, Sink, ThreadId,
+    Batch, Blocks, Code, EndStatus, Event, GapReason, GuestVa, ProcessId, Record, Sink, ThreadId,
     ThreadStart,
 };
 use ichnos_tap::{BufferKind, Taken};
@@ -14,7 +14,7 @@ use super::book::{Book, Known};
 use super::channel::Channel;
 use super::collect::CollectError;
 use super::images::Images;
-use super::stream::{Item, Stream};
+use super::stream::{Form, Gathered, Item, Stream};
 use super::told::Told;
 use crate::Error;
 
@@ -97,16 +97,17 @@ impl<'a, S: Sink> Gather<'a, S> {
             || Thread { process: ProcessId(taken.process), insns: 0, started: false, ended: false };
         self.out.threads.entry(taken.thread).or_insert_with(fresh);
         let stream = self.streams.entry(taken.thread).or_insert_with(Stream::new);
-        let out = &mut self.out;
-        let mut tell = |records: &mut Vec<Record>, item: Item<'_>| {
+        let (out, book) = (&mut self.out, &self.book);
+        stream.form = if out.sink.takes_blocks() { Form::Blocks } else { Form::Records };
+        let mut tell = |gathered: &mut Gathered, item: Item<'_>| {
             if out.error.is_none()
-                && let Err(error) = out.item(id, records, item)
+                && let Err(error) = out.item(id, (gathered, book), item)
             {
                 out.error = Some(error);
             }
         };
-        let read = stream.read(bytes, &self.book, &mut tell);
-        let flushed = self.out.flush(id, &mut stream.records);
+        let read = stream.read(bytes, book, &mut tell);
+        let flushed = self.out.flush(id, &mut stream.gathered, book);
         if let Some(error) = self.out.error.take() {
             return Err(CollectError::Sink(error));
         }
@@ -132,7 +133,9 @@ impl<'a, S: Sink> Gather<'a, S> {
         for id in ids {
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.end();
-                self.out.flush(ThreadId(id), &mut stream.records).map_err(CollectError::Sink)?;
+                let gathered = &mut stream.gathered;
+                let flushed = self.out.flush(ThreadId(id), gathered, &self.book);
+                flushed.map_err(CollectError::Sink)?;
             }
             self.out.end(ThreadId(id), None).map_err(CollectError::Sink)?;
         }
@@ -144,14 +147,14 @@ impl<S: Sink> Out<'_, S> {
     fn item(
         &mut self,
         id: ThreadId,
-        records: &mut Vec<Record>,
+        (gathered, book): (&mut Gathered, &Book),
         item: Item<'_>,
     ) -> Result<(), S::Error> {
         match item {
-            Item::Block(block) => self.block(id, records, &block),
-            Item::Many => self.flush(id, records),
+            Item::Block(block) => self.block(id, (gathered, book), &block),
+            Item::Many => self.flush(id, gathered, book),
             Item::Told(told) => {
-                self.flush(id, records)?;
+                self.flush(id, gathered, book)?;
                 self.told(id, &told)
             }
         }
@@ -160,7 +163,7 @@ impl<S: Sink> Out<'_, S> {
     fn block(
         &mut self,
         id: ThreadId,
-        records: &mut Vec<Record>,
+        (gathered, book): (&mut Gathered, &Book),
         block: &Rc<Known>,
     ) -> Result<(), S::Error> {
         let process = self.process_of(id);
@@ -168,7 +171,7 @@ impl<S: Sink> Out<'_, S> {
         if !known.insert(Rc::as_ptr(block) as u64) {
             return Ok(());
         }
-        self.flush(id, records)?;
+        self.flush(id, gathered, book)?;
         let code = Code { process, pc: block.entry, bytes: &block.code };
         self.sink.code(id, &code).map(drop)
     }
@@ -274,16 +277,29 @@ impl<S: Sink> Out<'_, S> {
         self.sink.event(id, &Event::ThreadEnd(status)).map(drop)
     }
 
-    fn flush(&mut self, id: ThreadId, records: &mut Vec<Record>) -> Result<(), S::Error> {
-        if records.is_empty() {
-            return Ok(());
-        }
+    /// Tells what was gathered.
+    fn flush(
+        &mut self,
+        id: ThreadId,
+        gathered: &mut Gathered,
+        book: &Book,
+    ) -> Result<(), S::Error> {
         let Some(thread) = self.threads.get_mut(&id.0) else { return Ok(()) };
-        self.sink.records(&Batch::new(id, thread.insns, records))?;
-        let count = records.iter().filter(|r| matches!(r, Record::Insn { .. })).count() as u64;
-        thread.insns += count;
-        self.insns += count;
+        let Gathered { records, ways, words, insns } = gathered;
+        if !ways.is_empty() {
+            let (blocks, words) = (ways.as_slice(), words.as_slice());
+            let insns_before = thread.insns;
+            self.sink.blocks(&Blocks { thread: id, insns_before, blocks, words, shapes: book })?;
+        }
+        if !records.is_empty() {
+            self.sink.records(&Batch::new(id, thread.insns, records))?;
+            *insns += records.iter().filter(|r| matches!(r, Record::Insn { .. })).count() as u64;
+        }
+        thread.insns += *insns;
+        self.insns += std::mem::take(insns);
         records.clear();
+        ways.clear();
+        words.clear();
         Ok(())
     }
 }

@@ -2,7 +2,8 @@
 //! made, and the few operations that put addresses into them.
 //!
 //! A run copies the records as far as the block went and then works off the operations up to
-//! there. Which way a block was left follows from where the thread went next: the planner's superblocks
+//! there. Whoever needs no records is told the *way* instead, which is a number, and the addresses: a way is a block
+//! left at one of its exits, or run to its end. Which way a block was left follows from where the thread went next: the planner's superblocks
 //! are such that no two of a block's exits lead to one place.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -69,9 +70,10 @@ enum Op {
 struct Exit {
     kind: ExitKind,
     target: GuestVa,
-    /// Records and operations before it.
+    /// Records, operations and instructions before it.
     records: usize,
     ops: usize,
+    insns: usize,
 }
 
 /// Where an instruction begins.
@@ -136,9 +138,55 @@ impl Program {
             Step::Flex { .. } => {}
             Step::Exit { kind, target } => {
                 let (records, ops) = (self.records.len(), self.ops.len());
-                self.exits.push(Exit { kind, target, records, ops });
+                let insns = self.insns.len();
+                self.exits.push(Exit { kind, target, records, ops, insns });
                 self.records.push(Record::Branch { taken: false, target });
             }
+        }
+    }
+
+    /// How many ways there are through the block.
+    pub fn ways(&self) -> usize {
+        self.exits.len() + 1
+    }
+
+    /// The records of a way, with addresses left out.
+    pub fn records(&self, way: usize) -> &[Record] {
+        let end = self.exits.get(way).map_or(self.records.len(), |exit| exit.records + 1);
+        self.records.get(..end).unwrap_or_default()
+    }
+
+    /// How many instructions a way has.
+    pub fn insns(&self, way: usize) -> usize {
+        self.exits.get(way).map_or(self.insns.len(), |exit| exit.insns)
+    }
+
+    /// The way that an execution took, if it is one of them: not if the block was cut, or if nobody
+    /// knows where it went.
+    #[inline]
+    pub fn way_of(&self, until: Until) -> Option<usize> {
+        if matches!(until, Until::Cut(_)) {
+            return None;
+        }
+        for (way, exit) in self.exits.iter().enumerate() {
+            match (exit.kind, until) {
+                (ExitKind::Direct, _) | (ExitKind::Indirect, Until::Next(_)) => return Some(way),
+                (ExitKind::Conditional, Until::Next(next)) if next == exit.target => {
+                    return Some(way);
+                }
+                (ExitKind::Conditional, Until::Next(_) | Until::End) => {}
+                _ => return None,
+            }
+        }
+        Some(self.exits.len())
+    }
+
+    /// Runs the block on one of its ways; only addresses come out.
+    #[inline]
+    pub fn run_way(&self, registers: &mut Registers, words: &[u8], way: usize, out: &mut Vec<u64>) {
+        let end = self.exits.get(way).map_or(self.ops.len(), |exit| exit.ops);
+        for op in self.ops.get(..end).unwrap_or_default() {
+            op.run(registers, words, &mut |_, to| out.push(to));
         }
     }
 
@@ -156,7 +204,7 @@ impl Program {
         out.extend_from_slice(self.records.get(..records).unwrap_or_default());
         let made = &mut out[start..];
         for op in self.ops.get(..ops).unwrap_or_default() {
-            op.run(registers, words, made);
+            op.run(registers, words, &mut |record, to| put(made, record, to));
         }
         out.extend(branch);
     }
@@ -186,8 +234,9 @@ impl Program {
 }
 
 impl Op {
+    /// `put` is told the addresses of records, in order.
     #[inline]
-    fn run(&self, registers: &mut Registers, words: &[u8], made: &mut [Record]) {
+    fn run(&self, registers: &mut Registers, words: &[u8], put: &mut impl FnMut(u16, u64)) {
         match *self {
             Self::Wide { register, at } => {
                 set(registers, register, u64_at(words, usize::from(at)).unwrap_or(0));
@@ -201,9 +250,9 @@ impl Op {
             Self::Derive { register, value } => {
                 set(registers, register, derive(registers, value));
             }
-            Self::Address { record, sum } => put(made, record, sum.of(registers)),
+            Self::Address { record, sum } => put(record, sum.of(registers)),
             Self::Word { record, at } => {
-                put(made, record, u64_at(words, usize::from(at)).unwrap_or(0));
+                put(record, u64_at(words, usize::from(at)).unwrap_or(0));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! One thread's stream: bytes in, records out.
+//! One thread's stream: bytes in, records out, or blocks and addresses for those who take them.
 //!
 //! Which exit a block was left by is known only when the next item says where the thread went, so
 //! the last block is held until then.
@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use ichnos_base::{AccessFlags, GuestVa, Record};
+use ichnos_base::{AccessFlags, BlockId, GuestVa, Record};
 use ichnos_trace::{RefKind, Register};
 
 use super::book::{Book, Known, Varies};
@@ -17,6 +17,8 @@ use crate::words::{self, Run, u32_at, u64_at};
 
 /// How many records are gathered at most before somebody is given them: few enough to stay in a cache.
 const MANY: usize = 1 << 13;
+/// The same for blocks.
+const MANY_BLOCKS: usize = 1 << 11;
 
 /// A stream that cannot be understood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,8 +40,30 @@ pub enum Item<'a> {
     Told(Told<'a>),
 }
 
-/// Who hears of items, and gets the records before them.
-pub type Tell<'t> = dyn FnMut(&mut Vec<Record>, Item<'_>) + 't;
+/// What nobody has taken yet: records, or executions of blocks, never both.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    /// Records.
+    pub records: Vec<Record>,
+    /// Executions, by the numbers of their ways.
+    pub ways: Vec<BlockId>,
+    /// The addresses of their accesses.
+    pub words: Vec<u64>,
+    /// Their instructions.
+    pub insns: u64,
+}
+
+/// Who hears of items, and takes what was gathered before them.
+pub type Tell<'t> = dyn FnMut(&mut Gathered, Item<'_>) + 't;
+
+/// What a stream makes of executions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// Records.
+    Records,
+    /// Blocks, where they are whole; records otherwise.
+    Blocks,
+}
 
 /// The state of one thread's stream.
 #[derive(Debug)]
@@ -54,8 +78,16 @@ pub struct Stream {
     known: Vec<u64>,
     /// A time that was told while a block was held, which came before it.
     late: Option<u64>,
-    /// Records that nobody has taken yet.
-    pub records: Vec<Record>,
+    /// What nobody has taken yet.
+    pub gathered: Gathered,
+    /// What executions become.
+    pub form: Form,
+}
+
+impl Gathered {
+    fn is_much(&self) -> bool {
+        self.records.len() >= MANY || self.ways.len() >= MANY_BLOCKS
+    }
 }
 
 impl Stream {
@@ -68,7 +100,8 @@ impl Stream {
             runs: Vec::new(),
             known: Vec::new(),
             late: None,
-            records: Vec::new(),
+            gathered: Gathered::default(),
+            form: Form::Records,
         }
     }
 
@@ -94,12 +127,12 @@ impl Stream {
                 continue;
             }
             let block = book.get(tag).ok_or(broken("a block is unknown"))?;
-            self.finish(Until::Next(block.entry));
+            self.finish(Until::Next(block.entry), tell);
             self.tell_late(tell);
             if self.is_new(tag) {
-                tell(&mut self.records, Item::Block(Rc::clone(block)));
-            } else if self.records.len() >= MANY {
-                tell(&mut self.records, Item::Many);
+                tell(&mut self.gathered, Item::Block(Rc::clone(block)));
+            } else if self.gathered.is_much() {
+                tell(&mut self.gathered, Item::Many);
             }
             at = self.hold(block, bytes, at + 4).ok_or(broken("a block is cut"))?;
         }
@@ -108,17 +141,18 @@ impl Stream {
 
     /// Records what is held as far as it is certain.
     pub fn end(&mut self) {
-        self.finish(Until::Unknown);
+        // Whatever was gathered was taken when its buffer had been read.
+        self.finish(Until::Unknown, &mut |_, _| {});
     }
 
     /// An event that is a note for the stream itself, or one to be told.
     fn event(&mut self, tag: u32, value: u64, tell: &mut Tell<'_>) {
         match tag {
-            words::LEFT => self.finish(Until::Next(GuestVa(value))),
-            words::CUT => self.finish(Until::Cut(GuestVa(value))),
+            words::LEFT => self.finish(Until::Next(GuestVa(value)), tell),
+            words::CUT => self.finish(Until::Cut(GuestVa(value)), tell),
             // Part of the state after the block that changed it.
             words::FS_BASE | words::GS_BASE => {
-                self.finish(Until::End);
+                self.finish(Until::End, tell);
                 let base = if tag == words::FS_BASE { plan::FS } else { plan::GS };
                 self.registers[usize::from(base.0)] = value;
             }
@@ -137,17 +171,17 @@ impl Stream {
             Told::Default(_) => Until::Unknown,
             _ => Until::End,
         };
-        self.finish(until);
+        self.finish(until, tell);
         // A thread's start, and what its process is, come before any time.
         if !matches!(told, Told::Start(_) | Told::Exec(_) | Told::Map(_) | Told::Unmap(..)) {
             self.tell_late(tell);
         }
-        tell(&mut self.records, Item::Told(told));
+        tell(&mut self.gathered, Item::Told(told));
     }
 
     fn tell_late(&mut self, tell: &mut Tell<'_>) {
         if let Some(ns) = self.late.take() {
-            tell(&mut self.records, Item::Told(Told::Time(ns)));
+            tell(&mut self.gathered, Item::Told(Told::Time(ns)));
         }
     }
 
@@ -192,19 +226,38 @@ impl Stream {
     }
 
     #[inline]
-    fn finish(&mut self, until: Until) {
+    fn finish(&mut self, until: Until, tell: &mut Tell<'_>) {
         let Some(block) = self.held.take() else { return };
-        let before = self.records.len();
-        block.program.run(&mut self.registers, &self.words, until, &mut self.records);
+        if self.form == Form::Blocks
+            && matches!(block.varies, Varies::No)
+            && let Some(way) = block.program.way_of(until)
+        {
+            if !self.gathered.records.is_empty() {
+                tell(&mut self.gathered, Item::Many);
+            }
+            let Gathered { ways, words, insns, .. } = &mut self.gathered;
+            ways.push(BlockId(block.first_way + way as u32));
+            *insns += block.program.insns(way) as u64;
+            block.program.run_way(&mut self.registers, &self.words, way, words);
+            return;
+        }
+        if !self.gathered.ways.is_empty() {
+            tell(&mut self.gathered, Item::Many);
+        }
+        self.finish_records(&block, until);
+    }
+
+    fn finish_records(&mut self, block: &Known, until: Until) {
+        let records = &mut self.gathered.records;
+        let before = records.len();
+        block.program.run(&mut self.registers, &self.words, until, records);
         // An instruction that did not retire made no accesses.
-        if self.records.len() == before {
+        if records.len() == before {
             return;
         }
         match &block.varies {
             Varies::No => {}
-            Varies::Stored(varying) => {
-                varying.run(&self.registers, &self.words, &mut self.records);
-            }
+            Varies::Stored(varying) => varying.run(&self.registers, &self.words, records),
             Varies::Told => {
                 let runs = std::mem::take(&mut self.runs);
                 runs.iter().for_each(|run| self.run(run));
@@ -224,7 +277,7 @@ impl Stream {
                     _ => RefKind::Flush,
                 };
                 let flags = AccessFlags((lane.what >> 8) as u8);
-                self.records.push(kind.record(flags, lane.size, addr));
+                self.gathered.records.push(kind.record(flags, lane.size, addr));
             }
         }
     }

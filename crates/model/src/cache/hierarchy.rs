@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 
-use ichnos_base::{AccessFlags, Batch, Event, GuestVa, Record, Sink, ThreadId};
+use ichnos_base::{About, Batch, Blocks, Event, GuestVa, Sink, ThreadId};
 
 use super::check::named;
 use super::config::{
@@ -22,10 +22,11 @@ use super::filter::Placing;
 use super::graph::{Graph, MEMORY, Request};
 use super::node::{Node, Part, Quick};
 use super::observe::{Access, Observe, Unobserved};
-use super::settled::Settled;
+use super::pass::by_blocks;
 use super::stats::{CacheStats, HierarchyReport, InstanceReport};
+use crate::outline::Outlines;
 use crate::spaces::space;
-use crate::{ByKind, Error, Kind, Replacement};
+use crate::{Error, Kind, Replacement};
 
 /// A simulated cache hierarchy.
 ///
@@ -64,6 +65,9 @@ pub struct Hierarchy<O = Unobserved> {
     /// The thread of the last single reference.
     pub(super) last: Option<Thread>,
     observer: O,
+    /// Whether executions may be told as blocks, and what those are.
+    by_blocks: bool,
+    pub(super) outlines: Outlines,
 }
 
 /// The nodes at which a core's fetches and data accesses enter.
@@ -133,7 +137,11 @@ impl<O: Observe> Hierarchy<O> {
             .map(|(_, cache)| cache.line)
             .min()
             .unwrap_or(u32::MAX);
+        let alone = filter == Placing::Alone && !O::ACTIVE;
+        let fetches = by_blocks(config).filter(|_| alone);
         let mut model = Self {
+            by_blocks: fetches.is_some(),
+            outlines: Outlines::new(fetches.unwrap_or_default()),
             graph: Graph::new(config.levels.len() as u32),
             labels: Vec::new(),
             shared: Ports { code: MEMORY, data: MEMORY },
@@ -283,104 +291,9 @@ impl<O: Observe> Hierarchy<O> {
         &mut self.observer
     }
 
-    /// The filter in front of a port, and the level that answers it.
-    #[inline]
-    fn front(&self, port: usize) -> (Settled, u32) {
-        match self.graph.nodes.get(port) {
-            Some(node) => (node.settled, node.level),
-            None => (Settled::ALL, self.graph.levels()),
-        }
-    }
-
-    /// The loop over a batch. `MERGE` is [`Modify::LoadOnly`]. References that the
-    /// filters settle are only counted, in registers; see [`super::settled`].
-    fn run<const MERGE: bool>(&mut self, mut thread: Thread, records: &[Record]) -> Thread {
-        let (mut instructions, mut settled) = (0, ByKind::default());
-        let Thread { ports, space, .. } = thread;
-        let unified = ports.code == ports.data;
-        let (mut code, code_level) = self.front(ports.code);
-        let (mut data, data_level) = self.front(ports.data);
-        for record in records {
-            match *record {
-                Record::Insn { len, pc, .. } => {
-                    instructions += 1;
-                    thread.pc = pc;
-                    thread.last_load = NO_LOAD;
-                    let (at, size) = (pc.0 ^ space, u32::from(len));
-                    let seen = code.reads(at, size) || {
-                        let recent = self.recent(ports.code, at, size, Kind::Fetch);
-                        code = recent.unwrap_or(code);
-                        data = if unified { code } else { data };
-                        recent.is_some()
-                    };
-                    if seen {
-                        settled.fetch += 1;
-                        self.tell(&thread, Kind::Fetch, pc, code_level);
-                        continue;
-                    }
-                    self.touch(&thread, Kind::Fetch, pc, size);
-                }
-                Record::Load { size, addr, .. } => {
-                    if MERGE {
-                        thread.last_load = (addr, size);
-                    }
-                    let at = addr.0 ^ space;
-                    let seen = data.reads(at, size) || {
-                        let recent = self.recent(ports.data, at, size, Kind::Load);
-                        data = recent.unwrap_or(data);
-                        code = if unified { data } else { code };
-                        recent.is_some()
-                    };
-                    if seen {
-                        settled.load += 1;
-                        self.tell(&thread, Kind::Load, addr, data_level);
-                        continue;
-                    }
-                    self.touch(&thread, Kind::Load, addr, size);
-                }
-                Record::Store { size, addr, .. } => {
-                    let merged = MERGE && thread.last_load == (addr, size);
-                    thread.last_load = NO_LOAD;
-                    if merged {
-                        continue;
-                    }
-                    let at = addr.0 ^ space;
-                    let seen = data.writes(at, size) || {
-                        let recent = self.recent(ports.data, at, size, Kind::Store);
-                        data = recent.unwrap_or(data);
-                        code = if unified { data } else { code };
-                        recent.is_some()
-                    };
-                    if seen {
-                        settled.store += 1;
-                        self.tell(&thread, Kind::Store, addr, data_level);
-                        continue;
-                    }
-                    self.touch(&thread, Kind::Store, addr, size);
-                }
-                Record::Prefetch { addr, .. } => self.hint_prefetch(&thread, addr),
-                Record::Flush { flags, addr, .. } => self.hint_flush(&thread, flags, addr),
-                Record::Branch { .. } => continue,
-            }
-            code = self.front(ports.code).0;
-            data = self.front(ports.data).0;
-        }
-        self.instructions += instructions;
-        self.graph.count_settled(ports.code, ByKind::new(settled.fetch, 0, 0));
-        self.graph.count_settled(ports.data, ByKind { fetch: 0, ..settled });
-        thread
-    }
-
-    /// Deals with a reference to the most recent line of its set, except for
-    /// counting it; gives the filter that holds from then on.
-    #[inline(always)]
-    fn recent(&mut self, port: usize, at: u64, size: u32, kind: Kind) -> Option<Settled> {
-        self.graph.nodes.get_mut(port)?.recent(at, size, kind)
-    }
-
     /// A reference that the filters do not settle.
     #[inline(never)]
-    fn touch(&mut self, thread: &Thread, kind: Kind, addr: GuestVa, size: u32) {
+    pub(super) fn touch(&mut self, thread: &Thread, kind: Kind, addr: GuestVa, size: u32) {
         let entry = if matches!(kind, Kind::Fetch) { thread.ports.code } else { thread.ports.data };
         let at = addr.0 ^ thread.space;
         let Some(node) = self.graph.nodes.get_mut(entry).filter(|node| !node.crosses(at, size))
@@ -434,14 +347,14 @@ impl<O: Observe> Hierarchy<O> {
     }
 
     #[inline]
-    fn tell(&mut self, thread: &Thread, kind: Kind, addr: GuestVa, served: u32) {
+    pub(super) fn tell(&mut self, thread: &Thread, kind: Kind, addr: GuestVa, served: u32) {
         if O::ACTIVE {
             self.observer.access(&Access { thread: thread.id, pc: thread.pc, addr, kind, served });
         }
     }
 
     #[cold]
-    fn hint_prefetch(&mut self, thread: &Thread, addr: GuestVa) {
+    pub(super) fn hint_prefetch(&mut self, thread: &Thread, addr: GuestVa) {
         let entry = thread.ports.data;
         if self.config.hints == Hints::Obey
             && let Some(node) = self.graph.nodes.get(entry)
@@ -452,7 +365,7 @@ impl<O: Observe> Hierarchy<O> {
     }
 
     #[cold]
-    fn hint_flush(&mut self, thread: &Thread, _flags: AccessFlags, addr: GuestVa) {
+    pub(super) fn hint_flush(&mut self, thread: &Thread, addr: GuestVa) {
         if self.config.hints == Hints::Obey {
             self.graph.flush(addr.0 ^ thread.space);
         }
@@ -469,6 +382,22 @@ impl<O: Observe> Sink for Hierarchy<O> {
             Modify::LoadOnly => self.run::<true>(thread, batch.records),
         };
         self.threads.insert(batch.thread, thread);
+        Ok(true)
+    }
+
+    fn takes_blocks(&self) -> bool {
+        self.by_blocks
+    }
+
+    fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, Infallible> {
+        let thread = self.thread(blocks.thread);
+        let thread = self.run_blocks(thread, blocks);
+        self.threads.insert(blocks.thread, thread);
+        Ok(true)
+    }
+
+    fn begin(&mut self, _: &About<'_>) -> Result<bool, Infallible> {
+        self.outlines.forget();
         Ok(true)
     }
 

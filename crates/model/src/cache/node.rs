@@ -118,6 +118,11 @@ impl Node {
         self.front.as_ref().map_or(Filterable::Nothing, |front| front.filterable)
     }
 
+    /// Whether using a line again at once is a hit that changes nothing, whatever brought it.
+    pub(crate) const fn repeats_settle(&self) -> bool {
+        self.plain && self.fill_settles
+    }
+
     /// The storage.
     pub(crate) const fn array(&self) -> &AnyArray {
         &self.array
@@ -142,7 +147,7 @@ impl Node {
 
     /// Deals with the usual hits of a plain cache, except for counting them: under
     /// LRU those of the most recent line of a set, else all. Gives the filter that
-    /// holds from then on; nothing changes if it is any other access.
+    /// holds from then on, which whoever asks must keep; nothing changes if it is any other access.
     #[inline(always)]
     pub(crate) fn recent(&mut self, at: u64, size: u32, kind: Kind) -> Option<Settled> {
         if !self.plain || self.crosses(at, size) {
@@ -168,8 +173,8 @@ impl Node {
             }
         };
         let settles = !back || flags & DIRTY != 0;
-        self.settle_line(line, if settles { Stores::Settle } else { Stores::Matter });
-        Some(self.settled)
+        let stores = if settles { Stores::Settle } else { Stores::Matter };
+        Some(Settled::line(self.address(line), self.line_mask + 1, stores))
     }
 
     /// Deals with a hit in a plain cache, access counted and all; of a miss it only

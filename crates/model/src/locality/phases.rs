@@ -10,7 +10,9 @@
 //! from several starts (k-means++ seeding, Lloyd's steps until nothing moves).
 //! The Bayesian information criterion of Pelleg and Moore (ICML 2000), with one
 //! spherical variance, scores each clustering, and the smallest number of
-//! clusters whose score reaches 90 % of the range of scores is taken. The
+//! clusters whose score reaches 90 % of the range of scores is taken. At most half as many
+//! clusters as there are intervals are tried: the criterion holds for many points a cluster, and where
+//! most clusters have one, the variance, and with it the score, says nothing. The
 //! interval nearest to a cluster's centre represents it; its weight is the
 //! cluster's share of the instructions.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -22,7 +24,7 @@ use crate::random::mix;
 /// How phases are looked for.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PhasesConfig {
-    /// The most phases.
+    /// The most phases; never more than half the intervals.
     pub most: u32,
     /// Directions of the projection.
     pub dimensions: u32,
@@ -79,7 +81,7 @@ impl Phases {
             return Self::default();
         }
         let points: Vec<Vec<f64>> = intervals.iter().map(|i| project(i, config)).collect();
-        let most = (config.most.max(1) as usize).min(points.len());
+        let most = (config.most.max(1) as usize).min(points.len().div_ceil(2));
         let tried: Vec<Clustering> =
             (1..=most).map(|k| best_of_starts(&points, k, config)).collect();
         let scores: Vec<f64> = tried.iter().map(|c| score(&points, c)).collect();

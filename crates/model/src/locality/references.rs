@@ -1,9 +1,10 @@
 //! Which references a locality model looks at, and as which lines.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{GuestVa, LineAddr, Record};
+use ichnos_base::{Blocks, GuestVa, LineAddr, Record};
 
 use crate::Kind;
+use crate::outline::{Outlines, What};
 #[cfg(doc)]
 use crate::spaces::Spaces;
 
@@ -44,6 +45,35 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
+    /// Whether executions can be looked at as blocks: without fetches nothing is left out.
+    pub(crate) const fn by_blocks(self) -> bool {
+        matches!(self.references, References::Data)
+    }
+
+    /// As [`Lines::each`], for the data accesses of blocks.
+    #[inline(always)]
+    pub(crate) fn each_of_blocks(
+        self,
+        told: &Blocks<'_>,
+        outlines: &mut Outlines,
+        mut each: impl FnMut(Kind, LineAddr),
+    ) {
+        let space = self.space >> self.shift;
+        let mut words = told.words.iter();
+        for &id in told.blocks {
+            let outline = outlines.get(id, told.shapes);
+            for (step, &word) in outlines.steps(outline).iter().zip(&mut words) {
+                let kind = match step.what {
+                    What::Load => Kind::Load,
+                    What::Store => Kind::Store,
+                    What::Fetch | What::Prefetch | What::Flush => continue,
+                };
+                let addr = GuestVa(word);
+                lines_of(addr, step.size, self.shift, |l| each(kind, LineAddr(l.0 ^ space)));
+            }
+        }
+    }
+
     /// Calls `each` with the kind and every line that a record references, in
     /// order; a reference across lines counts once for each line.
     #[inline(always)]

@@ -4,13 +4,14 @@
 
 use std::convert::Infallible;
 
-use ichnos_base::{Batch, Event, LineAddr, Sink, ThreadId};
+use ichnos_base::{About, Batch, Blocks, Event, LineAddr, Sink, ThreadId};
 
 use super::curve::MissRatioCurve;
 use super::references::{Lines, References};
 use super::stack::Stack;
 use crate::Error;
 use crate::error::{power_of_two, range};
+use crate::outline::Outlines;
 use crate::spaces::Spaces;
 
 /// A histogram of distances.
@@ -55,6 +56,7 @@ pub struct ReuseDistance {
     stack: Stack,
     last: Option<LineAddr>,
     histogram: ReuseHistogram,
+    outlines: Outlines,
 }
 
 impl ReuseDistance {
@@ -72,6 +74,7 @@ impl ReuseDistance {
             stack: Stack::new(),
             last: None,
             histogram: ReuseHistogram { line, distances: vec![0; 64], first: 0 },
+            outlines: Outlines::default(),
         })
     }
 
@@ -117,6 +120,23 @@ impl Sink for ReuseDistance {
         let space = self.spaces.of(batch.thread);
         let lines = Lines { space, ..self.lines };
         lines.each(batch.records, |_, line| self.reference(line));
+        Ok(true)
+    }
+
+    fn takes_blocks(&self) -> bool {
+        self.lines.by_blocks()
+    }
+
+    fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, Infallible> {
+        let lines = Lines { space: self.spaces.of(blocks.thread), ..self.lines };
+        let mut outlines = std::mem::take(&mut self.outlines);
+        lines.each_of_blocks(blocks, &mut outlines, |_, line| self.reference(line));
+        self.outlines = outlines;
+        Ok(true)
+    }
+
+    fn begin(&mut self, _: &About<'_>) -> Result<bool, Infallible> {
+        self.outlines.forget();
         Ok(true)
     }
 

@@ -2,9 +2,10 @@
 //! where no one-pass method applies.
 //!
 //! Batches are copied once, shared by all workers, and queued; a queue that is
-//! full makes the source wait, so memory is bounded by the queue. Of events,
-//! those that models here listen to are passed on: a thread's start, end and
-//! migration.
+//! full makes the source wait, so memory is bounded by the queue. Blocks are told
+//! as such if all models take them, and what a block is goes ahead of its first
+//! execution. Of events, those that models here listen to are passed on: a
+//! thread's start, end and migration.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::convert::Infallible;
@@ -13,7 +14,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use ichnos_base::{Batch, EndStatus, Event, Record, Sink, ThreadId, ThreadStart};
+use ichnos_base::{
+    About, Batch, BlockId, Blocks, EndStatus, Event, Record, Shapes, Sink, ThreadId, ThreadStart,
+};
 
 /// Messages that may wait in a worker's queue.
 const QUEUE: usize = 16;
@@ -21,6 +24,9 @@ const QUEUE: usize = 16;
 /// What is told to the workers.
 #[derive(Clone, Debug)]
 enum Message {
+    Begin,
+    Shape { block: BlockId, records: Arc<[Record]> },
+    Blocks { thread: ThreadId, insns_before: u64, blocks: Arc<[BlockId]>, words: Arc<[u64]> },
     Records { thread: ThreadId, insns_before: u64, records: Arc<[Record]> },
     Start { thread: ThreadId, start: ThreadStart },
     Migrate { thread: ThreadId, cpu: u32 },
@@ -33,6 +39,28 @@ pub struct Parallel<S> {
     queues: Vec<SyncSender<Message>>,
     workers: Vec<JoinHandle<Vec<S>>>,
     models: usize,
+    by_blocks: bool,
+    /// Blocks that the workers know, by number.
+    known: Vec<bool>,
+}
+
+/// The blocks that a worker knows.
+#[derive(Debug, Default)]
+struct Known(Vec<Option<Arc<[Record]>>>);
+
+impl Known {
+    fn add(&mut self, block: BlockId, records: &Arc<[Record]>) {
+        if self.0.len() <= block.index() {
+            self.0.resize(block.index() + 1, None);
+        }
+        self.0[block.index()] = Some(Arc::clone(records));
+    }
+}
+
+impl Shapes for Known {
+    fn records(&self, block: BlockId) -> &[Record] {
+        self.0.get(block.index()).and_then(Option::as_deref).unwrap_or_default()
+    }
 }
 
 impl<S: Sink<Error = Infallible> + Send + 'static> Parallel<S> {
@@ -45,7 +73,13 @@ impl<S: Sink<Error = Infallible> + Send + 'static> Parallel<S> {
         for (at, model) in models.into_iter().enumerate() {
             shares[at % workers].push(model);
         }
-        let mut parallel = Self { queues: Vec::new(), workers: Vec::new(), models: count };
+        let mut parallel = Self {
+            queues: Vec::new(),
+            workers: Vec::new(),
+            models: count,
+            by_blocks: shares.iter().flatten().all(Sink::takes_blocks),
+            known: Vec::new(),
+        };
         for share in shares {
             let (queue, messages) = sync_channel(QUEUE);
             parallel.queues.push(queue);
@@ -70,6 +104,16 @@ impl<S: Sink<Error = Infallible> + Send + 'static> Parallel<S> {
         (0..self.models).filter_map(|at| shares.get_mut(at % workers)?.next()).collect()
     }
 
+    /// Tells the workers what a block is.
+    #[cold]
+    fn introduce(&mut self, block: BlockId, shapes: &dyn Shapes) {
+        if self.known.len() <= block.index() {
+            self.known.resize(block.index() + 1, false);
+        }
+        self.known[block.index()] = true;
+        self.tell(&Message::Shape { block, records: Arc::from(shapes.records(block)) });
+    }
+
     /// Queues a message everywhere; whether anybody still listens.
     fn tell(&self, message: &Message) -> bool {
         let mut heard = false;
@@ -83,9 +127,21 @@ impl<S: Sink<Error = Infallible> + Send + 'static> Parallel<S> {
 /// A worker's life: each message to each of its models that wants more.
 fn work<S: Sink<Error = Infallible>>(share: Vec<S>, messages: &Receiver<Message>) -> Vec<S> {
     let mut share: Vec<(S, bool)> = share.into_iter().map(|model| (model, true)).collect();
+    let mut known = Known::default();
     for message in messages {
+        match &message {
+            Message::Begin => known = Known::default(),
+            Message::Shape { block, records } => known.add(*block, records),
+            _ => {}
+        }
         for (model, open) in share.iter_mut().filter(|(_, open)| *open) {
             let Ok(more) = match &message {
+                Message::Begin => model.begin(&About::default()),
+                Message::Shape { .. } => Ok(true),
+                Message::Blocks { thread, insns_before, blocks, words } => {
+                    let (thread, insns_before) = (*thread, *insns_before);
+                    model.blocks(&Blocks { thread, insns_before, blocks, words, shapes: &known })
+                }
                 Message::Records { thread, insns_before, records } => {
                     model.records(&Batch::new(*thread, *insns_before, records))
                 }
@@ -116,6 +172,26 @@ impl<S: Sink<Error = Infallible> + Send + 'static> Sink for Parallel<S> {
         let records: Arc<[Record]> = Arc::from(batch.records);
         let Batch { thread, insns_before, .. } = *batch;
         Ok(self.tell(&Message::Records { thread, insns_before, records }))
+    }
+
+    fn takes_blocks(&self) -> bool {
+        self.by_blocks
+    }
+
+    fn blocks(&mut self, told: &Blocks<'_>) -> Result<bool, Infallible> {
+        for &block in told.blocks {
+            if !self.known.get(block.index()).copied().unwrap_or(false) {
+                self.introduce(block, told.shapes);
+            }
+        }
+        let Blocks { thread, insns_before, .. } = *told;
+        let (blocks, words) = (Arc::from(told.blocks), Arc::from(told.words));
+        Ok(self.tell(&Message::Blocks { thread, insns_before, blocks, words }))
+    }
+
+    fn begin(&mut self, _: &About<'_>) -> Result<bool, Infallible> {
+        self.known.clear();
+        Ok(self.tell(&Message::Begin))
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {

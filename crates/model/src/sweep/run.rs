@@ -10,7 +10,7 @@
 use std::convert::Infallible;
 use std::num::NonZeroUsize;
 
-use ichnos_base::{Batch, Event, Sink, ThreadId};
+use ichnos_base::{About, Batch, Blocks, Event, Sink, ThreadId};
 
 use super::lru::LruSweep;
 use super::parallel::Parallel;
@@ -158,6 +158,37 @@ impl Sink for Sweep {
                 Ok(true)
             }
             Method::Parallel(parallel) => parallel.records(batch),
+        }
+    }
+
+    fn takes_blocks(&self) -> bool {
+        match &self.method {
+            Method::OnePass(sweeps, _) => sweeps.iter().all(|(_, sweep)| sweep.takes_blocks()),
+            Method::Parallel(parallel) => parallel.takes_blocks(),
+        }
+    }
+
+    fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, Infallible> {
+        match &mut self.method {
+            Method::OnePass(sweeps, _) => {
+                for (_, sweep) in sweeps {
+                    sweep.blocks(blocks)?;
+                }
+                Ok(true)
+            }
+            Method::Parallel(parallel) => parallel.blocks(blocks),
+        }
+    }
+
+    fn begin(&mut self, about: &About<'_>) -> Result<bool, Infallible> {
+        match &mut self.method {
+            Method::OnePass(sweeps, _) => {
+                for (_, sweep) in sweeps {
+                    sweep.begin(about)?;
+                }
+                Ok(true)
+            }
+            Method::Parallel(parallel) => parallel.begin(about),
         }
     }
 

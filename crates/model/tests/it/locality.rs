@@ -164,13 +164,12 @@ fn strides_and_mix_by_hand() {
     assert_eq!((mix.totals.insns, mix.totals.taken), (20, 9));
 }
 
-/// A run of three kinds of loops, interleaved in long stretches, has three
-/// phases whose weights are the shares of the loops.
-#[test]
-fn phases_are_found_with_their_weights() {
+/// A run of three kinds of loops, interleaved in long stretches of so many intervals of 1000
+/// instructions.
+fn three_loops(stretches: [(u64, u64); 4]) -> BlockVectors {
     let mut records = Vec::new();
     let mut random = Random::new(1);
-    for (kind, intervals) in [(0u64, 10), (1, 5), (0, 10), (2, 25)] {
+    for (kind, intervals) in stretches {
         for _ in 0..intervals * 100 {
             // Ten instructions: seven of one block and three of a shared one,
             // with some noise among many further blocks.
@@ -186,6 +185,13 @@ fn phases_are_found_with_their_weights() {
     }
     let mut vectors = BlockVectors::new(1000).expect("not zero");
     feed(&mut vectors, &records);
+    vectors
+}
+
+/// It has three phases whose weights are the shares of the loops.
+#[test]
+fn phases_are_found_with_their_weights() {
+    let vectors = three_loops([(0, 10), (1, 5), (0, 10), (2, 25)]);
     assert_eq!(vectors.intervals().len(), 50);
     assert_eq!(vectors.leaders().len(), 3 + 1 + 64);
     let first: u64 = vectors.intervals()[0].counts.iter().map(|&(_, count)| count).sum();
@@ -199,4 +205,22 @@ fn phases_are_found_with_their_weights() {
     }
     assert_eq!(found.of_interval[0], found.of_interval[20]);
     assert_ne!(found.of_interval[0], found.of_interval[12]);
+}
+
+/// However many phases are allowed, three are found: more describe the noise.
+#[test]
+fn no_more_phases_are_found_than_there_are() {
+    for stretches in [[(0, 10), (1, 5), (0, 10), (2, 25)], [(0, 4), (1, 3), (2, 4), (1, 2)]] {
+        let vectors = three_loops(stretches);
+        let intervals = vectors.intervals().len() as u32;
+        for most in [3, 10, intervals - 1, intervals, 1000] {
+            for seed in 0..4 {
+                let config = PhasesConfig { most, seed, ..PhasesConfig::default() };
+                let found = Phases::find(vectors.intervals(), &config);
+                assert_eq!(found.phases.len(), 3, "{intervals} {most}: {:?}", found.scores);
+                let weight: f64 = found.phases.iter().map(|phase| phase.weight).sum();
+                assert!((weight - 1.0).abs() < 1e-9);
+            }
+        }
+    }
 }

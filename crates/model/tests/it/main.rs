@@ -1,6 +1,7 @@
 //! The models against judges: naive twins, published examples, Valgrind.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod blocks;
 mod branch;
 mod cachegrind;
 mod drive;

@@ -54,6 +54,32 @@ proptest! {
     }
 
     #[test]
+    fn chunks_come_in_order(inputs in inputs(), jobs in 1usize..4, most in 0usize..9) {
+        let reader = write(&inputs);
+        let make = |_: &ichnos_replay::Piece| Twin::default();
+        let keep = |piece: &ichnos_replay::Piece, twin: Twin| (piece.chunk, twin.by_thread);
+        let wanted = Replay::new(&reader).map_chunks(1, make, keep).expect("replayed");
+        let jobs = std::num::NonZeroUsize::new(jobs).expect("not zero");
+        let mut got = Vec::new();
+        let each = |result| {
+            got.push(result);
+            got.len() <= most
+        };
+        Replay::new(&reader).map_chunks_in_order(jobs, make, keep, each).expect("replayed");
+        prop_assert_eq!(&got[..], &wanted[..wanted.len().min(most + 1)]);
+    }
+
+    #[test]
+    fn blocks_are_records(inputs in inputs(), with_code in any::<bool>()) {
+        let reader = write(&inputs);
+        let fresh = || Unfolded { twin: Twin { with_code, ..Twin::default() }, blocks: 0 };
+        let (mut by_blocks, mut by_records) = (fresh(), Blind(fresh()));
+        Replay::new(&reader).drive(&mut by_blocks).expect("replayed");
+        Replay::new(&reader).drive(&mut by_records).expect("replayed");
+        prop_assert_eq!(by_blocks.twin.by_thread, by_records.0.twin.by_thread);
+    }
+
+    #[test]
     fn a_cut_holds_the_range_and_counts_the_rest(inputs in inputs(), start in 0u64..30, len in 1u64..30) {
         let reader = write(&inputs);
         let mut writer = Writer::new(Vec::new(), Options::default()).expect("a writer");
@@ -65,6 +91,96 @@ proptest! {
         Replay::new(&reader).insns(range).drive(&mut wanted).expect("replayed");
         prop_assert_eq!(records(kept.twin), records(wanted));
         prop_assert_eq!(part.totals().insns + kept.missing, reader.totals().insns);
+    }
+}
+
+#[test]
+fn plain_code_is_told_as_blocks() {
+    let turn = |i: u64| {
+        let insn = |pc, kind| Record::insn(GuestVa(pc), 2, kind);
+        let load = Record::load(GuestVa(0x9000 + i * 8), 8);
+        let branch = Record::branch(true, GuestVa(0x10));
+        [insn(0x10, InsnKind::OTHER), load, insn(0x12, InsnKind::BRANCH), branch]
+    };
+    let loops: Vec<Record> = (0..50).flat_map(turn).collect();
+    let reader = write(&[Input::Records(0, loops, None)]);
+    let mut told = Unfolded::default();
+    Replay::new(&reader).drive(&mut told).expect("replayed");
+    assert_eq!(told.blocks, 50);
+}
+
+/// Puts what is told as blocks back into records, except for what branches did.
+#[derive(Default)]
+struct Unfolded {
+    twin: Twin,
+    blocks: usize,
+}
+
+impl Sink for Unfolded {
+    type Error = Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        let blind = batch.records.iter().copied().filter(|r| !matches!(r, Record::Branch { .. }));
+        self.twin.records(&Batch { records: &blind.collect::<Vec<_>>(), ..*batch })
+    }
+
+    fn takes_blocks(&self) -> bool {
+        true
+    }
+
+    fn blocks(&mut self, told: &Blocks<'_>) -> Result<bool, Infallible> {
+        let mut words = told.words.iter();
+        let mut all = Vec::new();
+        for id in told.blocks {
+            for mut record in told.shapes.records(*id).iter().copied() {
+                if let Record::Load { addr, .. }
+                | Record::Store { addr, .. }
+                | Record::Prefetch { addr, .. }
+                | Record::Flush { addr, .. } = &mut record
+                {
+                    *addr = GuestVa(*words.next().expect("a word for each access"));
+                }
+                all.push(record);
+            }
+        }
+        assert_eq!(words.next(), None);
+        self.blocks += told.blocks.len();
+        self.records(&Batch::new(told.thread, told.insns_before, &all))
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        self.twin.event(thread, event)
+    }
+
+    fn code(&mut self, thread: ThreadId, code: &Code<'_>) -> Result<bool, Infallible> {
+        self.twin.code(thread, code)
+    }
+
+    fn begin(&mut self, about: &About<'_>) -> Result<bool, Infallible> {
+        self.twin.begin(about)
+    }
+}
+
+/// Takes blocks away again.
+struct Blind(Unfolded);
+
+impl Sink for Blind {
+    type Error = Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        self.0.records(batch)
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        self.0.event(thread, event)
+    }
+
+    fn code(&mut self, thread: ThreadId, code: &Code<'_>) -> Result<bool, Infallible> {
+        self.0.code(thread, code)
+    }
+
+    fn begin(&mut self, about: &About<'_>) -> Result<bool, Infallible> {
+        self.0.begin(about)
     }
 }
 

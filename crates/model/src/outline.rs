@@ -1,0 +1,182 @@
+//! What a model keeps of the blocks of a program, so that it need not look at every
+//! record of every execution ([`Sink::blocks`](ichnos_base::Sink::blocks)).
+//!
+//! An outline lists the references of one execution that a model must look at, in order.
+//! Left out are *quiet* fetches: those that lie in the line of the fetch before,
+//! which some models only count. A flush between the two ends the quiet.
+//! Memory grows with the program's code, by 16 bytes a reference.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::{BlockId, GuestVa, Record, Shapes};
+
+/// One reference of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Step {
+    /// The instruction.
+    pub(crate) pc: GuestVa,
+    /// Bytes of the instruction, or of the access.
+    pub(crate) size: u32,
+    /// What it does.
+    pub(crate) what: What,
+}
+
+/// What a reference does. All but fetches take their address from outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    Fetch,
+    Load,
+    Store,
+    Prefetch,
+    Flush,
+}
+
+/// One block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Outline {
+    /// Its instructions.
+    pub(crate) insns: u32,
+    /// The fetches among them that are not listed.
+    pub(crate) quiet: u32,
+    start: u32,
+    end: u32,
+}
+
+const UNKNOWN: Outline = Outline { insns: u32::MAX, quiet: 0, start: 0, end: 0 };
+
+/// Which fetches are listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Fetches {
+    /// None.
+    #[default]
+    Omitted,
+    /// All but quiet ones, in lines of so many bytes as a power of two.
+    Lines(u32),
+}
+
+/// All blocks seen so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outlines {
+    fetches: Fetches,
+    blocks: Vec<Outline>,
+    steps: Vec<Step>,
+}
+
+impl Outlines {
+    /// No blocks yet.
+    pub(crate) const fn new(fetches: Fetches) -> Self {
+        Self { fetches, blocks: Vec::new(), steps: Vec::new() }
+    }
+
+    /// Another trace begins: numbers get another meaning.
+    pub(crate) fn forget(&mut self) {
+        self.blocks.clear();
+        self.steps.clear();
+    }
+
+    /// A block.
+    #[inline]
+    pub(crate) fn get(&mut self, id: BlockId, shapes: &dyn Shapes) -> Outline {
+        match self.blocks.get(id.index()) {
+            Some(outline) if outline.insns != UNKNOWN.insns => *outline,
+            _ => self.add(id, shapes.records(id)),
+        }
+    }
+
+    /// The references of a block.
+    #[inline]
+    pub(crate) fn steps(&self, outline: Outline) -> &[Step] {
+        self.steps.get(outline.start as usize..outline.end as usize).unwrap_or_default()
+    }
+
+    #[cold]
+    fn add(&mut self, id: BlockId, records: &[Record]) -> Outline {
+        let start = self.steps.len() as u32;
+        let mut outline = Outline { insns: 0, start, ..UNKNOWN };
+        let (mut at, mut line) = (GuestVa(0), None);
+        for record in records {
+            let (what, size) = match *record {
+                Record::Insn { len, pc, .. } => {
+                    at = pc;
+                    outline.insns += 1;
+                    let now = self.line(pc, len);
+                    if self.fetches == Fetches::Omitted || (now.is_some() && now == line) {
+                        outline.quiet += 1;
+                        continue;
+                    }
+                    line = now;
+                    (What::Fetch, u32::from(len))
+                }
+                Record::Load { size, .. } => (What::Load, size),
+                Record::Store { size, .. } => (What::Store, size),
+                Record::Prefetch { size, .. } => (What::Prefetch, size),
+                Record::Flush { size, .. } => {
+                    line = None;
+                    (What::Flush, size)
+                }
+                Record::Branch { .. } => continue,
+            };
+            self.steps.push(Step { pc: at, size, what });
+        }
+        outline.end = self.steps.len() as u32;
+        if self.blocks.len() <= id.index() {
+            self.blocks.resize(id.index() + 1, UNKNOWN);
+        }
+        self.blocks[id.index()] = outline;
+        outline
+    }
+
+    /// The line that holds an instruction, if one does.
+    fn line(&self, pc: GuestVa, len: u8) -> Option<u64> {
+        let Fetches::Lines(shift) = self.fetches else { return None };
+        let end = pc.offset(u64::from(len.max(1)) - 1);
+        (pc.0 >> shift == end.0 >> shift).then_some(pc.0 >> shift)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ichnos_base::InsnKind;
+
+    use super::*;
+
+    struct One(Vec<Record>);
+
+    impl Shapes for One {
+        fn records(&self, _: BlockId) -> &[Record] {
+            &self.0
+        }
+    }
+
+    fn outlined(fetches: Fetches, records: Vec<Record>) -> (Outline, Vec<What>) {
+        let mut outlines = Outlines::new(fetches);
+        let shapes = One(records);
+        let outline = outlines.get(BlockId(3), &shapes);
+        assert_eq!(outlines.get(BlockId(3), &One(Vec::new())), outline, "it is looked at once");
+        (outline, outlines.steps(outline).iter().map(|step| step.what).collect())
+    }
+
+    #[test]
+    fn quiet_fetches_are_left_out() {
+        let insn = |pc, len| Record::insn(GuestVa(pc), len, InsnKind::OTHER);
+        let load = Record::load(GuestVa(0), 8);
+        let flush =
+            Record::Flush { flags: ichnos_base::AccessFlags::NONE, size: 0, addr: GuestVa(0) };
+        let records = vec![
+            insn(0x10, 4),
+            load,
+            insn(0x14, 4),
+            // Across the line's end, so not quiet, nor is the one behind it.
+            insn(0x3e, 4),
+            insn(0x42, 2),
+            insn(0x44, 2),
+            flush,
+            insn(0x46, 2),
+        ];
+        let (outline, steps) = outlined(Fetches::Lines(6), records.clone());
+        assert_eq!((outline.insns, outline.quiet), (6, 2));
+        let (f, l, x) = (What::Fetch, What::Load, What::Flush);
+        assert_eq!(steps, [f, l, f, f, x, f]);
+        let (outline, steps) = outlined(Fetches::Omitted, records);
+        assert_eq!((outline.insns, outline.quiet, steps), (6, 6, vec![l, x]));
+    }
+}
