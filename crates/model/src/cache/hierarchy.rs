@@ -380,7 +380,7 @@ impl<O: Observe> Hierarchy<O> {
 
     /// A reference that the filters do not settle.
     #[inline(never)]
-    fn touch(&mut self, thread: &Thread, kind: Kind, addr: GuestVa, size: u32) {
+    pub(super) fn touch(&mut self, thread: &Thread, kind: Kind, addr: GuestVa, size: u32) {
         let entry = if matches!(kind, Kind::Fetch) { thread.ports.code } else { thread.ports.data };
         let at = addr.0 ^ thread.space;
         let Some(node) = self.graph.nodes.get_mut(entry).filter(|node| !node.crosses(at, size))
