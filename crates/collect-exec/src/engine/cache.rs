@@ -13,7 +13,7 @@ use ichnos_codemem::{Copied, Region, Where};
 
 use super::ctx::exit;
 use super::emit::{Emit, LEAVE_LEN};
-use super::fragment::{Exit, Fragment, Pad, PadKind};
+use super::fragment::{Exit, Fragment, Kind, Pad, PadKind};
 use super::guards::Guards;
 use super::hash::Fast;
 use super::index::Index;
@@ -37,16 +37,12 @@ pub struct Cache {
     order: Vec<Vec<u32>>,
     fragments: Vec<Fragment>,
     exits: Vec<Exit>,
-    by_pc: HashMap<u64, u32, Fast>,
+    books: [Book; Kind::COUNT],
     by_page: HashMap<u64, Vec<u32>, Fast>,
-    /// Targets of jumps and calls.
-    pub jumps: Index,
-    /// Targets of returns.
-    pub rets: Index,
     /// Where the program's code is.
     pub pages: Pages,
-    /// Whether what runs is recorded.
-    traced: bool,
+    /// Whether what runs is counted.
+    counted: bool,
     /// Pages that the program may write but that are closed to writing while fragments translate
     /// them, so that a change is noticed.
     pub guards: Guards,
@@ -58,11 +54,33 @@ pub struct Cache {
     retired: bool,
 }
 
+/// The fragments of one kind by the program's addresses.
+pub struct Book {
+    by_pc: HashMap<u64, u32, Fast>,
+    /// Targets of jumps and calls.
+    pub jumps: Index,
+    /// Targets of returns.
+    pub rets: Index,
+}
+
+impl Book {
+    fn new() -> Self {
+        Self { by_pc: HashMap::default(), jumps: Index::new(), rets: Index::new() }
+    }
+
+    fn clear(&mut self) {
+        self.by_pc.clear();
+        self.jumps.clear();
+        self.rets.clear();
+    }
+}
+
 struct Around<'a> {
     pages: &'a mut Pages,
     by_pc: &'a HashMap<u64, u32, Fast>,
     region: &'a mut Region,
     traced: bool,
+    counted: bool,
 }
 
 impl Surroundings for Around<'_> {
@@ -78,6 +96,10 @@ impl Surroundings for Around<'_> {
         self.traced
     }
 
+    fn counted(&self) -> bool {
+        self.counted
+    }
+
     fn identifiers(&mut self, count: usize) -> u32 {
         tap::header().blocks.fetch_add(count as u32, Ordering::Relaxed)
     }
@@ -91,18 +113,16 @@ impl Surroundings for Around<'_> {
 
 impl Cache {
     /// An empty cache with regions in these gaps.
-    pub fn new(gaps: &[Gap], traced: bool) -> Self {
+    pub fn new(gaps: &[Gap], counted: bool) -> Self {
         let mut cache = Self {
             regions: Vec::new(),
             order: Vec::new(),
             fragments: Vec::new(),
             exits: Vec::new(),
-            by_pc: HashMap::default(),
+            books: [Book::new(), Book::new()],
             by_page: HashMap::default(),
-            jumps: Index::new(),
-            rets: Index::new(),
             pages: Pages::new(),
-            traced,
+            counted,
             guards: Guards::new(),
             removed: Vec::new(),
             filling: 1,
@@ -130,6 +150,11 @@ impl Cache {
         (self.fragments.len(), bytes)
     }
 
+    /// What there is of a kind.
+    pub fn book(&self, kind: Kind) -> &Book {
+        &self.books[kind as usize]
+    }
+
     /// The number of the present filling.
     pub fn filling(&self) -> u64 {
         self.filling
@@ -149,10 +174,8 @@ impl Cache {
             fragment.incoming.clear();
         }
         self.exits.iter_mut().for_each(|exit| exit.linked = None);
-        self.by_pc.clear();
+        self.books.iter_mut().for_each(Book::clear);
         self.by_page.clear();
-        self.jumps.clear();
-        self.rets.clear();
         self.removed.clear();
     }
 
@@ -177,18 +200,18 @@ impl Cache {
     }
 
     /// The fragment that begins at an address of the program, made if need be.
-    pub fn find(&mut self, pc: u64, pad: Option<PadKind>) -> Result<u32, Failure> {
-        if let Some(&id) = self.by_pc.get(&pc) {
+    pub fn find(&mut self, pc: u64, pad: Option<PadKind>, kind: Kind) -> Result<u32, Failure> {
+        if let Some(&id) = self.book(kind).by_pc.get(&pc) {
             return Ok(id);
         }
         let region = self.region_for(pc);
         if self.retired || self.regions[region].left() < ROOM {
             return Err(Failure::Full);
         }
-        let mut draft = self.draft(pc, region, pad)?;
+        let mut draft = self.draft(pc, region, pad, kind)?;
         // What was read before its pages were closed may have changed since.
         while self.guard(&draft.source) {
-            draft = self.draft(pc, region, pad)?;
+            draft = self.draft(pc, region, pad, kind)?;
         }
         for told in &draft.told {
             let head = RoadmapHead {
@@ -200,13 +223,21 @@ impl Cache {
             };
             trace::describe(head, &told.code);
         }
-        Ok(self.place(draft, pc, region))
+        Ok(self.place(draft, pc, region, kind))
     }
 
-    fn draft(&mut self, pc: u64, region: usize, pad: Option<PadKind>) -> Result<Draft, Failure> {
+    fn draft(
+        &mut self,
+        pc: u64,
+        region: usize,
+        pad: Option<PadKind>,
+        kind: Kind,
+    ) -> Result<Draft, Failure> {
         let base = self.regions[region].next().0.next_multiple_of(16);
-        let (pages, by_pc, traced) = (&mut self.pages, &self.by_pc, self.traced);
-        let mut around = Around { pages, by_pc, region: &mut self.regions[region], traced };
+        let (pages, by_pc) = (&mut self.pages, &self.books[kind as usize].by_pc);
+        let (traced, counted) = (kind == Kind::Recorded, self.counted);
+        let mut around =
+            Around { pages, by_pc, region: &mut self.regions[region], traced, counted };
         translate(&mut around, pc, base, pad)
     }
 
@@ -230,8 +261,8 @@ impl Cache {
 
     /// The landing pad for jumps to a fragment, made if need be.
     pub fn jump_pad(&mut self, id: u32) -> Option<u64> {
-        let pc = self.fragment(id).pc;
-        if let Some(pad) = self.jumps.get(pc) {
+        let (pc, kind) = (self.fragment(id).pc, self.fragment(id).kind as usize);
+        if let Some(pad) = self.books[kind].jumps.get(pc) {
             return Some(pad);
         }
         let known = self.fragment(id).pads.iter().find(|p| p.kind == PadKind::Jump);
@@ -239,14 +270,15 @@ impl Cache {
             Some(pad) => pad.at,
             None => self.separate_pad(id, PadKind::Jump)?,
         };
-        self.jumps.insert(pc, at);
+        self.books[kind].jumps.insert(pc, at);
         Some(at)
     }
 
     /// A landing pad for returns to a fragment that no translated call goes back to.
     pub fn ret_pad(&mut self, id: u32) -> Option<u64> {
         let at = self.separate_pad(id, PadKind::Ret)?;
-        self.rets.insert(self.fragment(id).pc, at);
+        let (pc, kind) = (self.fragment(id).pc, self.fragment(id).kind as usize);
+        self.books[kind].rets.insert(pc, at);
         Some(at)
     }
 
@@ -339,9 +371,9 @@ impl Cache {
         fragment.live = false;
         let incoming = std::mem::take(&mut fragment.incoming);
         let pads = std::mem::take(&mut fragment.pads);
-        let (pc, exits) = (fragment.pc, fragment.exits.clone());
-        if self.by_pc.get(&pc) == Some(&id) {
-            self.by_pc.remove(&pc);
+        let (pc, exits, kind) = (fragment.pc, fragment.exits.clone(), fragment.kind as usize);
+        if self.books[kind].by_pc.get(&pc) == Some(&id) {
+            self.books[kind].by_pc.remove(&pc);
         }
         for index in incoming {
             let exit = self.exits[index as usize];
@@ -357,8 +389,8 @@ impl Cache {
         }
         for pad in pads {
             let index = match pad.kind {
-                PadKind::Jump => &mut self.jumps,
-                PadKind::Ret => &mut self.rets,
+                PadKind::Jump => &mut self.books[kind].jumps,
+                PadKind::Ret => &mut self.books[kind].rets,
             };
             if index.get(pad.tag) == Some(pad.at) {
                 index.remove(pad.tag);
@@ -389,7 +421,7 @@ impl Cache {
         self.regions.iter().position(near).unwrap_or(self.regions.len() - 1)
     }
 
-    fn place(&mut self, mut draft: Draft, pc: u64, region: usize) -> u32 {
+    fn place(&mut self, mut draft: Draft, pc: u64, region: usize, kind: Kind) -> u32 {
         let id = self.fragments.len() as u32;
         let base = draft.emit.base();
         let first = self.exits.len() as u32;
@@ -406,10 +438,10 @@ impl Cache {
         if written.is_err() {
             sys::die("the code cache is full");
         }
-        self.enter(draft, pc, region, first);
+        self.enter(draft, pc, (region, kind), first);
         for index in first..self.exits.len() as u32 {
             let exit = self.exits[index as usize];
-            if let (true, Some(&to)) = (exit.patch != 0, self.by_pc.get(&exit.target)) {
+            if let (true, Some(&to)) = (exit.patch != 0, self.book(kind).by_pc.get(&exit.target)) {
                 self.link(exit::FIRST + u64::from(index), to);
             }
         }
@@ -418,7 +450,7 @@ impl Cache {
 
     /// Enters a placed draft in the books: one fragment, or two if it ends with a call. They
     /// stand for the same pages, so that neither outlives the other.
-    fn enter(&mut self, draft: Draft, pc: u64, region: usize, first: u32) {
+    fn enter(&mut self, draft: Draft, pc: u64, (region, kind): (usize, Kind), first: u32) {
         let (base, end) = (draft.emit.base(), draft.emit.base() + draft.emit.offset() as u64);
         let pages = pages_of(&draft.source);
         let last = self.exits.len() as u32;
@@ -447,6 +479,7 @@ impl Cache {
             exits: first..first + own,
             pads,
             live: true,
+            kind,
         };
         self.register(fragment, &pages);
         if let Some((call, start, sites, pads)) = call {
@@ -461,6 +494,7 @@ impl Cache {
                 exits: first + own..last,
                 pads,
                 live: true,
+                kind,
             };
             self.register(fragment, &pages);
         }
@@ -469,12 +503,12 @@ impl Cache {
     fn register(&mut self, fragment: Fragment, pages: &[u64]) {
         let id = self.fragments.len() as u32;
         for pad in fragment.pads.iter().filter(|p| p.kind == PadKind::Ret) {
-            self.rets.insert(pad.tag, pad.at);
+            self.books[fragment.kind as usize].rets.insert(pad.tag, pad.at);
         }
         for &page in pages {
             self.by_page.entry(page).or_default().push(id);
         }
-        self.by_pc.insert(fragment.pc, id);
+        self.books[fragment.kind as usize].by_pc.insert(fragment.pc, id);
         self.order[fragment.region].push(id);
         self.fragments.push(fragment);
     }

@@ -106,11 +106,19 @@ pub struct Ctx {
     pub buffer_index: u32,
     /// The trace's number of the thread.
     pub id: u32,
+    /// How many instructions may run before the thread must ask again, less one.
+    pub budget: u64,
+    /// How many it has been given so far.
+    pub granted: u64,
+    /// Not zero if the thread runs recorded fragments.
+    pub recorded: u64,
+    /// How many it had done when something was told last while it was not recorded.
+    pub gap_from: u64,
     /// Not zero while the thread cannot be in translated code: it will ask for a fragment before.
     pub outside: AtomicU64,
     /// Which filling of the cache the thread last asked for a fragment of.
     pub filling: u64,
-    /// Not zero if the thread is about to run an instruction whose block is already recorded.
+    /// The instruction, if any, that the thread is about to run and whose block is already recorded.
     pub resumed: u64,
     /// The engine's own per-thread data.
     pub thread: *mut super::thread::Thread,
@@ -145,6 +153,8 @@ pub mod at {
     pub const BUFFER: u32 = offset_of!(Ctx, buffer) as u32;
     /// Of [`Ctx::regs`], of which translated code may use the places of registers that it borrows.
     pub const REGS: u32 = offset_of!(Ctx, regs) as u32;
+    /// Of [`Ctx::budget`].
+    pub const BUDGET: u32 = offset_of!(Ctx, budget) as u32;
     /// Of [`Ctx::gs`].
     pub const GS: u32 = offset_of!(Ctx, gs) as u32;
 }

@@ -164,6 +164,29 @@ impl Emit {
         self.verify(tag, at::MISS_RET);
     }
 
+    /// Goes on behind the code that `otherwise` writes unless the thread's budget is used up. Flags stay as
+    /// they are: whether a budget is negative is seen by its upper bytes.
+    pub fn unless_spent(&mut self, otherwise: impl FnOnce(&mut Self)) {
+        self.save(at::SPILL_RCX, RCX);
+        self.raw(&[0x65, 0x0f, 0xb7, 0x0c, 0x25]); // movzx ecx, word gs:[budget+6]
+        self.raw(&(at::BUDGET + 6).to_le_bytes());
+        self.raw(&[0xe3, 0]); // jrcxz over what follows
+        let over = self.offset();
+        self.load(RCX, at::SPILL_RCX);
+        otherwise(self);
+        self.set_byte(over - 1, (self.offset() - over) as u8);
+        self.load(RCX, at::SPILL_RCX);
+    }
+
+    /// Takes `insns` off the thread's budget.
+    pub fn spend(&mut self, insns: u8) {
+        self.save(at::SPILL_RCX, RCX);
+        self.load(RCX, at::BUDGET);
+        self.raw(&[0x48, 0x8d, 0x49, insns.wrapping_neg()]); // lea rcx, [rcx-insns]
+        self.save(at::BUDGET, RCX);
+        self.load(RCX, at::SPILL_RCX);
+    }
+
     /// Leaves the cache through exit number `id`.
     pub fn leave(&mut self, id: u32) {
         self.raw(&[0x65, 0xc7, 0x04, 0x25]);

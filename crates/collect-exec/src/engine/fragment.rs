@@ -47,6 +47,8 @@ pub struct Site {
     pub lost: u16,
     /// Whether a save point begins here, which is done again if the buffer is full.
     pub probe: bool,
+    /// How many instructions from this one on have been counted already.
+    pub rest: u8,
 }
 
 /// Where a return of the program can land in the cache.
@@ -92,6 +94,22 @@ pub struct Fragment {
     pub pads: Vec<Pad>,
     /// Whether it can still be entered.
     pub live: bool,
+    /// Its kind.
+    pub kind: Kind,
+}
+
+/// The two kinds of fragments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// What runs is not recorded.
+    Plain = 0,
+    /// It is.
+    Recorded = 1,
+}
+
+impl Kind {
+    /// How many there are.
+    pub const COUNT: usize = 2;
 }
 
 impl Fragment {
@@ -114,6 +132,8 @@ pub enum ExitKind {
     Flexible,
     /// The base of fs has changed; goes on at the target.
     Fs,
+    /// The thread's budget is used up before the block at the target.
+    Count,
     /// A watched function begins or returns at the target; the code after the exit goes on there.
     Mark,
     /// An instruction that the engine does not know how to run, at the target.

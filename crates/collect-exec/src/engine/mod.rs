@@ -7,6 +7,7 @@
 
 mod alloc;
 mod cache;
+mod count;
 mod ctx;
 mod dispatch;
 mod emit;

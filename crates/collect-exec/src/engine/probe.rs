@@ -192,7 +192,8 @@ impl Point<'_> {
         }
         let spills = if spilled { Spills::far(number) } else { Spills::NONE };
         let offset = draft.emit.offset() as u32;
-        draft.sites.push(Site { offset, spills, pc: self.pc, lost: draft.lost, probe: true });
+        let (lost, rest) = (draft.lost, draft.rest);
+        draft.sites.push(Site { offset, spills, pc: self.pc, lost, probe: true, rest });
         Some((Gp(number), spilled))
     }
 

@@ -44,7 +44,8 @@ impl Varying {
         draft.emit.save(at::SPILL_FAR, self.pointer);
         let offset = draft.emit.offset() as u32;
         let spills = Spills::far(self.pointer.0);
-        draft.sites.push(Site { offset, spills, pc, lost: draft.lost, probe: true });
+        let (lost, rest) = (draft.lost, draft.rest);
+        draft.sites.push(Site { offset, spills, pc, lost, probe: true, rest });
         let emit = &mut draft.emit;
         emit.load(self.pointer, at::BUFFER);
         store_byte(emit, self.pointer, len - 1);

@@ -35,6 +35,11 @@ impl Decoded {
         Source { insn: self.insn, bytes: self.bytes(), offsets: self.offsets }
     }
 
+    /// Whether the superblock may be left behind it, or go on.
+    pub fn may_leave(&self) -> bool {
+        self.insn.flow_control() == FlowControl::ConditionalBranch
+    }
+
     /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.insn.len()]

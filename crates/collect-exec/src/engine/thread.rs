@@ -17,7 +17,7 @@ use super::signals::{Actions, AltStack, Queue};
 use super::state;
 use super::sync::Begun;
 use super::sys;
-use super::{trace, xstate};
+use super::{count, trace, xstate};
 use crate::{window, words};
 
 const PAGE: u64 = 4096;
@@ -124,6 +124,7 @@ pub fn create(seed: Seed) -> Option<&'static mut Ctx> {
     ctx.buffer_index = u32::MAX;
     ctx.thread = Box::into_raw(thread);
     xstate::init(&mut ctx.xsave);
+    count::begin(ctx);
     state::get().threads.lock().push(at);
     Some(ctx)
 }

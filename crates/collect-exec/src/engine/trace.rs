@@ -17,7 +17,7 @@ use ichnos_tap::{BufferKind, MOST_BUFFERS};
 
 use super::ctx::Ctx;
 use super::lock::Lock;
-use super::{state, sys, tap};
+use super::{count, state, sys, tap};
 use crate::window;
 use crate::words::{self, EVENT_LEN, MOST_ITEM, RoadmapHead, WIDE_HEAD};
 
@@ -224,12 +224,26 @@ pub fn held<T>(during: impl FnOnce() -> T) -> T {
     during()
 }
 
-/// Appends an event.
-pub fn event(ctx: &mut Ctx, tag: u32, value: u64) {
+/// Says how many instructions ran that were not recorded.
+pub fn gap(ctx: &mut Ctx, what: u64) {
+    append(ctx, &plain(words::GAP, what));
+}
+
+fn plain(tag: u32, value: u64) -> [u8; EVENT_LEN] {
     let mut bytes = [0; EVENT_LEN];
     bytes[..4].copy_from_slice(&tag.to_le_bytes());
     bytes[4..].copy_from_slice(&value.to_le_bytes());
-    put(ctx, &bytes);
+    bytes
+}
+
+/// Appends an event.
+pub fn event(ctx: &mut Ctx, tag: u32, value: u64) {
+    match tag {
+        // Notes about blocks mean nothing where none are recorded, and bases are told when that begins.
+        words::LEFT | words::CUT | words::FS_BASE | words::GS_BASE if ctx.recorded == 0 => {}
+        words::TIME => append(ctx, &plain(tag, value)),
+        _ => put(ctx, &plain(tag, value)),
+    }
 }
 
 /// Appends an event with these contents.
@@ -249,8 +263,13 @@ pub fn numbers(ctx: &mut Ctx, tag: u32, values: &[u64]) {
     }
 }
 
-/// Appends an item, in one buffer.
+/// Appends an item, in one buffer, behind what must be told before it.
 pub fn put(ctx: &mut Ctx, item: &[u8]) {
+    count::tell_gap(ctx);
+    append(ctx, item);
+}
+
+fn append(ctx: &mut Ctx, item: &[u8]) {
     if !state::get().traced {
         return;
     }

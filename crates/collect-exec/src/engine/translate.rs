@@ -35,6 +35,8 @@ pub trait Surroundings {
     fn has_fragment(&self, pc: u64) -> bool;
     /// Whether what runs is to be recorded.
     fn traced(&self) -> bool;
+    /// Whether what runs is to be counted.
+    fn counted(&self) -> bool;
     /// The first of so many new identifiers of blocks.
     fn identifiers(&mut self, count: usize) -> u32;
     /// Room for a constant of eight bytes near the code.
@@ -74,6 +76,8 @@ pub struct Draft {
     pub told: Vec<Told>,
     /// Registers, as bits, that only the context holds.
     pub lost: u16,
+    /// How many instructions from the present one on have been counted.
+    pub rest: u8,
     /// Where the call begins with which the superblock ends, if it is not its entry.
     pub call: Option<Call>,
 }
@@ -140,6 +144,7 @@ pub fn translate(
         source: Vec::new(),
         told: Vec::new(),
         lost: 0,
+        rest: 0,
         call: None,
     };
     if pad == Some(PadKind::Jump) {
@@ -165,6 +170,12 @@ impl Draft {
                 Some(last) if last.1 == pc => last.1 = decoded.insn.next_ip(),
                 _ => self.source.push((pc, decoded.insn.next_ip())),
             }
+            if around.counted() {
+                if i == 0 {
+                    self.leave_when_spent(pc);
+                }
+                self.count_block(insns, i);
+            }
             if !probes.before(self, i, pc) {
                 self.leave(ExitKind::Unsupported, pc);
                 return;
@@ -179,6 +190,7 @@ impl Draft {
             let next = insns.get(i + 1).map(|d| d.insn.ip());
             match self.one(around, &source, next) {
                 Next::Go(target) => {
+                    self.rest = self.rest.saturating_sub(1);
                     if self.lost != 0 {
                         self.lost &= !mangle::overwritten(&decoded.insn);
                     }
@@ -195,13 +207,18 @@ impl Draft {
     /// A call that is traced is entered by itself through a save point of its own, which stands behind its
     /// code; who comes from the superblock has recorded it already.
     fn call_entry(&mut self, around: &mut dyn Surroundings, insns: &[Decoded]) {
-        let Some(call) = self.call.filter(|_| around.traced()) else { return };
+        let alone = around.traced() || around.counted();
+        let Some(call) = self.call.filter(|_| alone) else { return };
         let Some(last) = insns.iter().find(|d| d.insn.ip() == call.pc) else { return };
         let mut alone = vec![last.clone()];
-        let probes = Probes::new(around, &mut alone);
+        let probes = if around.traced() { Probes::new(around, &mut alone) } else { Probes::none() };
         // Whatever the superblock borrowed it has given back when it comes to its call.
         self.lost = 0;
         let entry = self.emit.offset();
+        if around.counted() {
+            self.leave_when_spent(call.pc);
+            self.count_block(&alone, 0);
+        }
         if !probes.before(self, 0, call.pc) {
             self.emit.cut(entry);
             self.leave(ExitKind::Unsupported, call.pc);
@@ -296,6 +313,35 @@ impl Draft {
         Ok(Next::Go(insn.next_ip()))
     }
 
+    /// Leaves the cache at the superblock's entry if the thread's budget is used up. Only there does the
+    /// last thing recorded end with an exit that the address alone tells.
+    fn leave_when_spent(&mut self, pc: u64) {
+        self.rest = 0;
+        self.site(pc, Spills::NONE);
+        let mut inline = 0;
+        self.emit.unless_spent(|emit| {
+            inline = emit.offset();
+            emit.leave(0);
+        });
+        let (kind, inline) = (ExitKind::Count, Some(inline));
+        self.exits.push(OpenExit { patch: None, kind, target: pc, inline, block: 0 });
+    }
+
+    /// Counts the block that begins with instruction `i`, if one does.
+    fn count_block(&mut self, insns: &[Decoded], i: usize) {
+        let (before, from) = insns.split_at(i);
+        if before.last().is_some_and(|d| !d.may_leave()) {
+            return;
+        }
+        let len = from.iter().position(Decoded::may_leave).map_or(from.len(), |n| n + 1);
+        self.rest = 0;
+        if let Some(first) = from.first().filter(|_| i != 0) {
+            self.site(first.insn.ip(), Spills::NONE);
+        }
+        self.emit.spend(len as u8);
+        self.rest = len as u8;
+    }
+
     /// Lets the code that follows use a register which the program writes before it reads it again. What
     /// it holds is kept in the context until then, for the case of a fault.
     pub fn lose(&mut self, reg: Gp) {
@@ -306,13 +352,21 @@ impl Draft {
     /// Notes that the code from here on belongs to an instruction.
     pub fn site(&mut self, pc: u64, spills: Spills) {
         let offset = self.emit.offset() as u32;
-        self.sites.push(Site { offset, spills, pc, lost: self.lost, probe: false });
+        self.sites.push(Site {
+            offset,
+            spills,
+            pc,
+            lost: self.lost,
+            probe: false,
+            rest: self.rest,
+        });
     }
 
     fn plain(&mut self, source: &Source) -> Result<(), Unsupported> {
-        let (pc, lost, sites) = (source.insn.ip(), self.lost, &mut self.sites);
+        let (pc, lost, rest) = (source.insn.ip(), self.lost, self.rest);
+        let sites = &mut self.sites;
         let mut note = |offset: usize, spills| {
-            sites.push(Site { offset: offset as u32, spills, pc, lost, probe: false });
+            sites.push(Site { offset: offset as u32, spills, pc, lost, probe: false, rest });
         };
         mangle::copy(&mut self.emit, source, &mut note)
     }
@@ -352,9 +406,11 @@ impl Draft {
         let at = self.emit.here();
         self.pads.push(Pad { kind: PadKind::Ret, tag: return_address, at });
         self.emit.verify_return(return_address);
+        let rest = std::mem::take(&mut self.rest);
         self.site(return_address, Spills::NONE);
         let patch = self.emit.jump();
         self.exit(patch, return_address);
+        self.rest = rest;
         fix
     }
 
@@ -406,6 +462,7 @@ impl Draft {
     }
 
     fn jump_out(&mut self, target: u64) {
+        self.rest = 0;
         self.site(target, Spills::NONE);
         let patch = self.emit.jump();
         self.exit(patch, target);

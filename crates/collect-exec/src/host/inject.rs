@@ -15,7 +15,7 @@ use libc::{
 use super::maps::mapped;
 use super::remote::Remote;
 use super::self_image::{Image, Segment};
-use super::{Vdso, vdso};
+use super::{Choice, Vdso, vdso};
 use crate::boot::{Boot, NAME, RESERVED};
 use crate::{Error, window};
 
@@ -53,6 +53,8 @@ pub struct How {
     pub traced: bool,
     /// Bytes of each region of the code cache, at most.
     pub cache: u64,
+    /// What is recorded, if not all.
+    pub choice: Option<Choice>,
     /// Whether programs see the vdso.
     pub vdso: Vdso,
     /// Diagnostics.
@@ -68,7 +70,7 @@ impl How {
 
 impl Default for How {
     fn default() -> Self {
-        Self { traced: false, cache: MOST_CACHE, vdso: Vdso::Shown, debug: 0 }
+        Self { traced: false, cache: MOST_CACHE, choice: None, vdso: Vdso::Shown, debug: 0 }
     }
 }
 
@@ -119,6 +121,8 @@ fn boot(remote: &Remote, reserved: &[[u64; 2]], order: &Order) -> Boot {
         ids: order.ids,
         follows: u64::from(order.follows),
         traced: u64::from(order.how.traced),
+        counted: u64::from(order.how.choice.is_some()),
+        plan: order.how.choice.unwrap_or_default().plan(),
         cache: order.how.cache,
         debug: order.how.debug,
     };

@@ -3,7 +3,9 @@
 
 mod book;
 mod channel;
+mod choice;
 mod collect;
+mod control;
 mod family;
 mod follow;
 mod gather;
@@ -19,5 +21,7 @@ mod told;
 mod varying;
 mod vdso;
 
+pub use choice::Choice;
 pub use collect::{CollectError, Outcome, Watch};
+pub use control::{Switch, control};
 pub use launch::{Launch, Randomize, Record, Tracee, Vdso};

@@ -22,7 +22,7 @@ use super::queue::Pending;
 use crate::engine::ctx::{Ctx, exit, reg};
 use crate::engine::fragment::{Site, Spills};
 use crate::engine::thread::{Stepping, Thread};
-use crate::engine::{glue, places, state, sys, trace};
+use crate::engine::{count, glue, places, state, sys, trace};
 
 /// Trap flag.
 const TF: i64 = 0x100;
@@ -151,7 +151,7 @@ fn arrived(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) -> bool {
     take_out(
         ctx,
         uc,
-        Site { offset: 0, spills: Spills::NONE, pc, lost: 0, probe: false },
+        Site { offset: 0, spills: Spills::NONE, pc, lost: 0, probe: false, rest: 0 },
         exit::PENDING,
     );
     true
@@ -199,6 +199,7 @@ fn take_out(ctx: &mut Ctx, uc: &mut ucontext_t, site: Site, why: u64) {
     ctx.rflags = (greg(uc, REG_EFL) as i64 & !TF) as u64;
     ctx.rip = site.pc;
     ctx.exit = why;
+    count::put_back(ctx, u64::from(site.rest));
     set_greg(uc, REG_EFL, 0x202);
     set_greg(uc, REG_RSP, ctx.engine_sp as i64);
     set_greg(uc, REG_RIP, glue::address(glue::ichnos_exit_saved) as i64);
