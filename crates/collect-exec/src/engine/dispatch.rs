@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use ichnos_base::GuestVa;
 use ichnos_isa_x86::{Inst, MAX_LEN};
 
-use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE, exit};
+use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE, exit, reg};
 use super::fragment::{Exit, ExitKind, PadKind};
 use super::state::{self, State};
 use super::translate::Failure;
@@ -24,13 +24,18 @@ pub unsafe extern "C" fn dispatch(ctx: *mut Ctx) {
     if way == Way::Resume {
         return;
     }
+    let mut same_stack = way != Way::Plain;
     loop {
         if ctx.pending != 0 {
             signals::deliver(ctx);
+            same_stack = false;
         }
         if go_on(ctx, state, way) {
-            return;
+            break;
         }
+    }
+    if !same_stack {
+        trace::event(ctx, words::STACK, ctx.regs[reg::RSP]);
     }
 }
 

@@ -20,6 +20,8 @@ use super::sys;
 use super::{trace, xstate};
 use crate::{window, words};
 
+type Label = unsafe extern "C" fn();
+
 const PAGE: u64 = 4096;
 const STACK_LEN: u64 = 252 << 10;
 const SIGNAL_STACK_LEN: u64 = 60 << 10;
@@ -121,7 +123,11 @@ pub fn create(seed: Seed) -> Option<&'static mut Ctx> {
         &mut *ctx
     };
     ctx.this = at;
-    ctx.glue_exit = glue::address(glue::ichnos_exit);
+    let (exit, enter) = match state::get().traced {
+        true => (glue::ichnos_exit_traced as Label, glue::ichnos_enter_traced as Label),
+        false => (glue::ichnos_exit as Label, glue::ichnos_enter_plain as Label),
+    };
+    (ctx.glue_exit, ctx.glue_enter) = (glue::address(exit), glue::address(enter));
     ctx.miss_jump = glue::address(glue::ichnos_miss_jump_pad);
     ctx.miss_ret = glue::address(glue::ichnos_miss_ret_pad);
     ctx.engine_sp = at + STACK_AT + STACK_LEN - 64;

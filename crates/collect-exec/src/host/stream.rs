@@ -54,6 +54,8 @@ pub struct Stream {
     known: Vec<u64>,
     /// A time that was told while a block was held, which came before it.
     late: Option<u64>,
+    /// The stack pointer behind the held block, if it was told.
+    stack: Option<u64>,
     /// Records that nobody has taken yet.
     pub records: Vec<Record>,
 }
@@ -68,6 +70,7 @@ impl Stream {
             runs: Vec::new(),
             known: Vec::new(),
             late: None,
+            stack: None,
             records: Vec::new(),
         }
     }
@@ -122,6 +125,8 @@ impl Stream {
                 let base = if tag == words::FS_BASE { plan::FS } else { plan::GS };
                 self.registers[usize::from(base.0)] = value;
             }
+            words::STACK if self.held.is_some() => self.stack = Some(value),
+            words::STACK => self.registers[usize::from(plan::STACK.0)] = value,
             words::TIME => self.late = Some(value),
             _ => {
                 if let Some(told) = Told::plain(tag, value) {
@@ -196,6 +201,9 @@ impl Stream {
         let Some(block) = self.held.take() else { return };
         let before = self.records.len();
         block.program.run(&mut self.registers, &self.words, until, &mut self.records);
+        if let Some(stack) = self.stack.take() {
+            self.registers[usize::from(plan::STACK.0)] = stack;
+        }
         // An instruction that did not retire made no accesses.
         if self.records.len() == before {
             return;
