@@ -13,6 +13,7 @@ use ichnos_codemem::{Copied, Region, Where};
 
 use super::ctx::exit;
 use super::emit::{Emit, LEAVE_LEN};
+use super::exits::OpenExit;
 use super::fragment::{Exit, Fragment, Kind, Pad, PadKind};
 use super::guards::Guards;
 use super::hash::Fast;
@@ -20,7 +21,7 @@ use super::index::Index;
 use super::mangle::reach;
 use super::pages::Pages;
 use super::places::{self, Gap};
-use super::translate::{Draft, Failure, OpenExit, Surroundings, translate};
+use super::translate::{Draft, Failure, Surroundings, translate};
 use super::{sync, sys, tap, trace};
 use crate::window;
 use crate::words::RoadmapHead;
@@ -440,6 +441,11 @@ impl Cache {
         }
         self.enter(draft, pc, (region, kind), first);
         for index in first..self.exits.len() as u32 {
+            if let Some(to) = self.exits[index as usize].linked {
+                self.fragments[to as usize].incoming.push(index);
+            }
+        }
+        for index in first..self.exits.len() as u32 {
             let exit = self.exits[index as usize];
             if let (true, Some(&to)) = (exit.patch != 0, self.book(kind).by_pc.get(&exit.target)) {
                 self.link(exit::FIRST + u64::from(index), to);
@@ -471,6 +477,7 @@ impl Cache {
         let fragment = Fragment {
             pc,
             start: base + draft.entry as u64,
+            inner: base + draft.inner.unwrap_or(draft.entry) as u64,
             base,
             end: own_end,
             region,
@@ -486,6 +493,7 @@ impl Cache {
             let fragment = Fragment {
                 pc: call.pc,
                 start: base + call.entry as u64,
+                inner: base + call.entry as u64,
                 base: start,
                 end,
                 region,
@@ -529,6 +537,14 @@ impl Cache {
             exit.stub = emit.base() + (inline + LEAVE_LEN) as u64;
         }
         if let Some(patch) = open.patch {
+            exit.patch = emit.base() + patch as u64;
+            if let Some((landing, stub)) = open.own {
+                exit.stub = emit.base() + stub as u64;
+                exit.linked = Some(from);
+                emit.fix32(patch, landing.wrapping_sub(patch + 4) as u32);
+                self.exits.push(exit);
+                return;
+            }
             let mut stub = Emit::new(0);
             stub.leave(number);
             let memory = &mut self.regions[region];
@@ -536,7 +552,6 @@ impl Cache {
             let placed = placed.and_then(|at| memory.write(at, stub.bytes()).map(|()| at));
             let Ok(at) = placed else { sys::die("the code cache is full") };
             exit.stub = at.0;
-            exit.patch = emit.base() + patch as u64;
             emit.fix32(patch, at.0.wrapping_sub(exit.patch + 4) as u32);
         }
         self.exits.push(exit);

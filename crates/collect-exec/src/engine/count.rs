@@ -13,9 +13,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::ctx::Ctx;
-use super::{state, tap, trace};
+use super::ctx::{Ctx, reg};
+use super::{glue, state, tap, trace};
 use crate::words;
+
+type Label = unsafe extern "C" fn();
 
 /// How many instructions run at most before the user's switch is looked at.
 const CHUNK: u64 = 1 << 20;
@@ -81,11 +83,12 @@ fn plan() -> Plan {
 /// A thread begins: it has done nothing.
 pub fn begin(ctx: &mut Ctx) {
     let state = state::get();
-    ctx.recorded = u64::from(state.traced);
+    record(ctx, state.traced);
     (ctx.granted, ctx.gap_from) = (0, 0);
     ctx.budget = u64::MAX;
     if state.counted {
-        ctx.recorded = u64::from(grant(ctx, 0));
+        let recorded = grant(ctx, 0);
+        record(ctx, recorded);
     }
 }
 
@@ -113,15 +116,26 @@ pub fn expired(ctx: &mut Ctx) {
     }
     if recorded {
         tell_gap(ctx);
-        ctx.recorded = 1;
+        record(ctx, true);
         trace::time(ctx);
         trace::event(ctx, words::FS_BASE, ctx.fs);
         trace::event(ctx, words::GS_BASE, ctx.gs);
+        trace::event(ctx, words::STACK, ctx.regs[reg::RSP]);
     } else {
         trace::event(ctx, words::LEFT, ctx.rip);
         ctx.gap_from = done;
-        ctx.recorded = 0;
+        record(ctx, false);
     }
+}
+
+/// Lets a thread go on in fragments of the one or the other kind, by the ways that belong to them.
+fn record(ctx: &mut Ctx, recorded: bool) {
+    ctx.recorded = u64::from(recorded);
+    let (exit, enter) = match recorded {
+        true => (glue::ichnos_exit_traced as Label, glue::ichnos_enter_traced as Label),
+        false => (glue::ichnos_exit as Label, glue::ichnos_enter_plain as Label),
+    };
+    (ctx.glue_exit, ctx.glue_enter) = (glue::address(exit), glue::address(enter));
 }
 
 /// Puts back what was counted and did not run.

@@ -70,6 +70,8 @@ pub struct Ctx {
     pub exit: u64,
     /// Where to leave the cache.
     pub glue_exit: u64,
+    /// Where to go last before entering the cache.
+    pub glue_enter: u64,
     /// Where a pad for jumps goes that was reached for another target.
     pub miss_jump: u64,
     /// Where a pad for returns goes that was reached for another target.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use ichnos_base::GuestVa;
 use ichnos_isa_x86::{Inst, MAX_LEN};
 
-use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE, exit};
+use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE, exit, reg};
 use super::fragment::{Exit, ExitKind, Kind, PadKind};
 use super::state::{self, State};
 use super::translate::Failure;
@@ -25,13 +25,18 @@ pub unsafe extern "C" fn dispatch(ctx: *mut Ctx) {
         return;
     }
     ctx.outside.store(1, Ordering::Release);
+    let mut same_stack = way != Way::Plain;
     loop {
         if ctx.pending != 0 {
             signals::deliver(ctx);
+            same_stack = false;
         }
         if go_on(ctx, state, way) {
-            return;
+            break;
         }
+    }
+    if !same_stack {
+        trace::event(ctx, words::STACK, ctx.regs[reg::RSP]);
     }
 }
 

@@ -96,6 +96,12 @@ impl Emit {
         }
     }
 
+    /// `mov to, from`.
+    pub fn copy(&mut self, to: Gp, from: Gp) {
+        let rex = 0x48 | (from.0 >> 3) << 2 | to.0 >> 3;
+        self.raw(&[rex, 0x89, 0xc0 | (from.0 & 7) << 3 | to.0 & 7]);
+    }
+
     /// `jmp gs:[slot]`.
     pub fn jump_slot(&mut self, slot: u32) {
         self.raw(&[0x65, 0xff, 0x24, 0x25]);

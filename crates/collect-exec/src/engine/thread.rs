@@ -114,7 +114,6 @@ pub fn create(seed: Seed) -> Option<&'static mut Ctx> {
     ctx.this = at;
     ctx.outside.store(1, Ordering::Relaxed);
     ctx.forget_targets();
-    ctx.glue_exit = glue::address(glue::ichnos_exit);
     ctx.miss_jump = glue::address(glue::ichnos_miss_jump_pad);
     ctx.miss_ret = glue::address(glue::ichnos_miss_ret_pad);
     ctx.engine_sp = at + STACK_AT + STACK_LEN - 64;

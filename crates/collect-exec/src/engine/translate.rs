@@ -18,7 +18,9 @@ use iced_x86::{Code, FlowControl, Instruction};
 
 use super::ctx::{JUMP_TABLE, RET_TABLE, at};
 use super::emit::{Emit, Gp, RAX, RCX};
+use super::exits::OpenExit;
 use super::fragment::{ExitKind, Pad, PadKind, Site, Spills};
+use super::home::Home;
 use super::mangle::{self, Source, Unsupported};
 use super::probe::Probes;
 use super::superblock::{self, Decoded};
@@ -43,21 +45,6 @@ pub trait Surroundings {
     fn constant(&mut self, value: u64) -> Option<u64>;
 }
 
-/// A displacement that leads out of the fragment.
-#[derive(Clone, Copy, Debug)]
-pub struct OpenExit {
-    /// Its offset; `None` if the exit's own code stands at `inline`.
-    pub patch: Option<usize>,
-    /// What it means.
-    pub kind: ExitKind,
-    /// Where it leads.
-    pub target: u64,
-    /// Offset of a place for the stub in the code itself.
-    pub inline: Option<usize>,
-    /// For [`ExitKind::Flexible`], the identifier of the block.
-    pub block: u32,
-}
-
 /// A translation, not yet placed in the cache.
 pub struct Draft {
     /// The code.
@@ -78,6 +65,18 @@ pub struct Draft {
     pub lost: u16,
     /// How many instructions from the present one on have been counted.
     pub rest: u8,
+    /// Where the address of the next word of trace is between fragments.
+    pub shared: Home,
+    /// Where this fragment keeps it.
+    pub home: Home,
+    /// Where it is at the present place.
+    pub now: Home,
+    /// Where the program's address `pc` is reached with the address in its home.
+    pub inner: Option<usize>,
+    /// Conditional ways out that must move it back: displacement and target.
+    pub cold: Vec<(usize, u64)>,
+    /// The address of the superblock.
+    pub pc: u64,
     /// Where the call begins with which the superblock ends, if it is not its entry.
     pub call: Option<Call>,
 }
@@ -135,6 +134,10 @@ pub fn translate(
         return Err(if empty { Failure::NotExecutable } else { Failure::Invalid });
     }
     let probes = if around.traced() { Probes::new(around, &mut insns) } else { Probes::none() };
+    let (shared, home) = match around.traced() {
+        true => (Home::SHARED, Home::of(&insns)),
+        false => (Home::Nowhere, Home::Nowhere),
+    };
     let mut draft = Draft {
         emit: Emit::new(base),
         entry: 0,
@@ -145,6 +148,12 @@ pub fn translate(
         told: Vec::new(),
         lost: 0,
         rest: 0,
+        shared,
+        home,
+        now: shared,
+        inner: None,
+        cold: Vec::new(),
+        pc,
         call: None,
     };
     if pad == Some(PadKind::Jump) {
@@ -152,11 +161,20 @@ pub fn translate(
         draft.emit.verify(pc, at::MISS_JUMP);
     }
     draft.entry = draft.emit.offset();
-    if around.traced() && sync::is_mark(pc) {
-        draft.site(pc, Spills::NONE);
+    draft.site(pc, Spills::NONE);
+    let marked = around.traced() && sync::is_mark(pc);
+    if marked {
         draft.leave(ExitKind::Mark, pc);
     }
+    if around.counted() {
+        draft.leave_when_spent(pc);
+    }
+    draft.settle();
+    // A way back that skips the entry would skip the look at the budget, too.
+    let skips = home != shared && !marked && !around.counted();
+    draft.inner = skips.then(|| draft.emit.offset());
     draft.all(around, &insns, &probes);
+    draft.cold_exits();
     draft.told.extend(probes.told(&insns));
     draft.call_entry(around, &insns);
     Ok(draft)
@@ -171,9 +189,6 @@ impl Draft {
                 _ => self.source.push((pc, decoded.insn.next_ip())),
             }
             if around.counted() {
-                if i == 0 {
-                    self.leave_when_spent(pc);
-                }
                 self.count_block(insns, i);
             }
             if !probes.before(self, i, pc) {
@@ -194,7 +209,7 @@ impl Draft {
                     if self.lost != 0 {
                         self.lost &= !mangle::overwritten(&decoded.insn);
                     }
-                    probes.after(self, target);
+                    probes.after(self, i, target);
                     if next.is_none() {
                         self.jump_out(target);
                     }
@@ -214,13 +229,23 @@ impl Draft {
         let probes = if around.traced() { Probes::new(around, &mut alone) } else { Probes::none() };
         // Whatever the superblock borrowed it has given back when it comes to its call.
         self.lost = 0;
-        let entry = self.emit.offset();
+        self.now = self.shared;
+        let (entry, exits, sites) = (self.emit.offset(), self.exits.len(), self.sites.len());
+        self.rest = 0;
+        self.site(call.pc, Spills::NONE);
         if around.counted() {
             self.leave_when_spent(call.pc);
+        }
+        self.settle();
+        if around.counted() {
             self.count_block(&alone, 0);
         }
         if !probes.before(self, 0, call.pc) {
             self.emit.cut(entry);
+            self.exits.truncate(exits);
+            self.sites.truncate(sites);
+            (self.now, self.rest) = (self.shared, 0);
+            self.site(call.pc, Spills::NONE);
             self.leave(ExitKind::Unsupported, call.pc);
         }
         self.site(call.pc, Spills::NONE);
@@ -234,12 +259,13 @@ impl Draft {
     fn one(&mut self, around: &mut dyn Surroundings, source: &Source, next: Option<u64>) -> Next {
         let insn = &source.insn;
         self.site(insn.ip(), Spills::NONE);
-        let before = (self.emit.offset(), self.sites.len());
+        let before = (self.emit.offset(), self.sites.len(), self.now);
         match self.kind(around, source, next) {
             Ok(next) => next,
             Err(Unsupported) => {
                 self.emit.cut(before.0);
                 self.sites.truncate(before.1);
+                self.now = before.2;
                 self.call = None;
                 self.leave(ExitKind::Unsupported, insn.ip());
                 Next::End
@@ -291,6 +317,7 @@ impl Draft {
             }
             FlowControl::IndirectBranch if insn.is_jmp_near_indirect() => {
                 self.spill_and_load(insn)?;
+                self.unsettle();
                 self.emit.raw(&[0x0f, 0xb7, 0xc1]); // movzx eax, cx
                 self.table_jump();
                 return Ok(Next::End);
@@ -300,6 +327,7 @@ impl Draft {
                 self.site(insn.ip(), Spills::RCX);
                 let fix = self.call_pad(insn.next_ip());
                 self.push_return(around, fix, insn.next_ip())?;
+                self.unsettle();
                 self.emit.raw(&[0x0f, 0xb7, 0xc1]);
                 self.table_jump();
                 return Ok(Next::End);
@@ -324,7 +352,7 @@ impl Draft {
             emit.leave(0);
         });
         let (kind, inline) = (ExitKind::Count, Some(inline));
-        self.exits.push(OpenExit { patch: None, kind, target: pc, inline, block: 0 });
+        self.exits.push(OpenExit { patch: None, kind, target: pc, inline, block: 0, own: None });
     }
 
     /// Counts the block that begins with instruction `i`, if one does.
@@ -335,7 +363,7 @@ impl Draft {
         }
         let len = from.iter().position(Decoded::may_leave).map_or(from.len(), |n| n + 1);
         self.rest = 0;
-        if let Some(first) = from.first().filter(|_| i != 0) {
+        if let Some(first) = from.first() {
             self.site(first.insn.ip(), Spills::NONE);
         }
         self.emit.spend(len as u8);
@@ -351,22 +379,25 @@ impl Draft {
 
     /// Notes that the code from here on belongs to an instruction.
     pub fn site(&mut self, pc: u64, spills: Spills) {
-        let offset = self.emit.offset() as u32;
-        self.sites.push(Site {
-            offset,
-            spills,
-            pc,
-            lost: self.lost,
-            probe: false,
-            rest: self.rest,
-        });
+        let site = self.here(pc, spills);
+        self.sites.push(site);
+    }
+
+    /// Notes that a save point begins here, of whose record so many bytes are stored already.
+    pub fn probe_site(&mut self, pc: u64, spills: Spills, begun: usize) {
+        let site = Site { probe: true, begun: begun as u16, ..self.here(pc, spills) };
+        self.sites.push(site);
+    }
+
+    fn here(&self, pc: u64, spills: Spills) -> Site {
+        let (offset, lost) = (self.emit.offset() as u32, self.lost | self.now.lost());
+        Site { offset, spills, pc, lost, home: self.now, probe: false, rest: self.rest, begun: 0 }
     }
 
     fn plain(&mut self, source: &Source) -> Result<(), Unsupported> {
-        let (pc, lost, rest) = (source.insn.ip(), self.lost, self.rest);
-        let sites = &mut self.sites;
+        let (here, sites) = (self.here(source.insn.ip(), Spills::NONE), &mut self.sites);
         let mut note = |offset: usize, spills| {
-            sites.push(Site { offset: offset as u32, spills, pc, lost, probe: false, rest });
+            sites.push(Site { offset: offset as u32, spills, ..here });
         };
         mangle::copy(&mut self.emit, source, &mut note)
     }
@@ -376,7 +407,7 @@ impl Draft {
         if insn.is_jcc_short_or_near() {
             let code = insn.condition_code() as u8;
             let patch = self.emit.jump_if(hardware_condition(code).ok_or(Unsupported)?);
-            self.exit(patch, target);
+            self.exit_if(patch, target);
             return Ok(());
         }
         if !insn.is_loop() && !insn.is_loopcc() && !insn.is_jcx_short() {
@@ -390,7 +421,7 @@ impl Draft {
         let patch = self.emit.jump();
         let distance = (self.emit.offset() - over) as u8;
         self.emit.set_byte(over - 1, distance);
-        self.exit(patch, target);
+        self.exit_if(patch, target);
         Ok(())
     }
 
@@ -405,12 +436,14 @@ impl Draft {
         let fix = self.emit.call();
         let at = self.emit.here();
         self.pads.push(Pad { kind: PadKind::Ret, tag: return_address, at });
+        let now = std::mem::replace(&mut self.now, self.shared);
         self.emit.verify_return(return_address);
         let rest = std::mem::take(&mut self.rest);
         self.site(return_address, Spills::NONE);
         let patch = self.emit.jump();
         self.exit(patch, return_address);
         self.rest = rest;
+        self.now = now;
         fix
     }
 
@@ -440,6 +473,8 @@ impl Draft {
             Code::Retnq_imm16 => insn.immediate16(),
             _ => return Err(Unsupported),
         };
+        self.unsettle();
+        self.site(insn.ip(), Spills::NONE);
         self.emit.save(at::SPILL_RAX, RAX);
         self.emit.save(at::SPILL_RCX, RCX);
         self.emit.raw(&[0x59, 0x0f, 0xb7, 0xc1]); // pop rcx; movzx eax, cx
@@ -454,29 +489,6 @@ impl Draft {
         self.emit.raw(&RET_TABLE.to_le_bytes());
         self.emit.raw(&[0xc3]);
         Ok(())
-    }
-
-    fn exit(&mut self, patch: usize, target: u64) {
-        let kind = ExitKind::Direct;
-        self.exits.push(OpenExit { patch: Some(patch), kind, target, inline: None, block: 0 });
-    }
-
-    fn jump_out(&mut self, target: u64) {
-        self.rest = 0;
-        self.site(target, Spills::NONE);
-        let patch = self.emit.jump();
-        self.exit(patch, target);
-    }
-
-    fn leave(&mut self, kind: ExitKind, target: u64) {
-        self.leave_for(kind, target, 0);
-    }
-
-    /// Leaves the cache with a block's identifier.
-    pub fn leave_for(&mut self, kind: ExitKind, target: u64, block: u32) {
-        let inline = Some(self.emit.offset());
-        self.exits.push(OpenExit { patch: None, kind, target, inline, block });
-        self.emit.leave(0);
     }
 }
 
