@@ -25,7 +25,8 @@ const LIST: &str = "\
            --file: from a stored trace of 1 G references, reading included;
            --long: the memory that 10 G instructions take (records them first, takes long)
   popspy   what tracing unmodified executables costs, beside Valgrind's tools (takes minutes)
-  simics   the tables of the SimICS paper: native, QEMU, unprofiled, profiled (takes minutes)
+  simics   the tables of the SimICS paper: native, QEMU, unprofiled, profiled (takes minutes);
+           --once: each measured once instead of the least of three
   convert  lines a second of the text formats
 ";
 
@@ -48,7 +49,11 @@ pub fn dispatch(args: &[String]) -> Result<()> {
             Some(other) => bail!("expected --file or --long, found `{other}`"),
         },
         "popspy" => popspy::print(),
-        "simics" => simics::print(),
+        "simics" => match args.get(1).map(String::as_str) {
+            None => simics::print(simics::ROUNDS),
+            Some("--once") => simics::print(1),
+            Some(other) => bail!("expected --once, found `{other}`"),
+        },
         "convert" => run::cargo(&["bench", "-q", "-p", "ichnos-convert"]),
         other => bail!("there is no measurement `{other}`; `cargo xtask bench` lists them"),
     }
