@@ -28,7 +28,8 @@ const LIST: &str = "\
            --live: simulating running programs, beside Valgrind's cachegrind
   popspy   what tracing unmodified executables costs, beside Valgrind's tools (takes minutes);
            long, short, start, memory: these parts alone; --rounds N; --elapsed: not processor time
-  simics   the tables of the SimICS paper: native, QEMU, unprofiled, profiled (takes minutes)
+  simics   the tables of the SimICS paper: native, QEMU, unprofiled, profiled (takes minutes);
+           --once: each measured once instead of the least of three
   convert  lines a second of the text formats
 ";
 
@@ -52,7 +53,11 @@ pub fn dispatch(args: &[String]) -> Result<()> {
             Some(other) => bail!("expected --file, --long or --live, found `{other}`"),
         },
         "popspy" => popspy::print(&args[1..]),
-        "simics" => simics::print(),
+        "simics" => match args.get(1).map(String::as_str) {
+            None => simics::print(simics::ROUNDS),
+            Some("--once") => simics::print(1),
+            Some(other) => bail!("expected --once, found `{other}`"),
+        },
         "convert" => run::cargo(&["bench", "-q", "-p", "ichnos-convert"]),
         other => bail!("there is no measurement `{other}`; `cargo xtask bench` lists them"),
     }

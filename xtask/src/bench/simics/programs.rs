@@ -8,10 +8,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use super::apt::{Apt, Kind};
 use crate::run;
 
 const SUITE: &str = "trixie";
-const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Debian packages of riscv64 whose files the programs need.
 const PACKAGES: &[&str] = &[
     "bzip2",
@@ -61,7 +61,7 @@ pub fn prepare(folder: &Path) -> Result<Set> {
         packaged("lua5.4", &sysroot, &["input.lua"]),
         packaged("sqlite3", &sysroot, &[":memory:", ".read input.sql"]),
     ];
-    programs.push(compiled("quicksort", folder, "3000000")?);
+    programs.push(compiled("quicksort", folder, "1000000")?);
     programs.push(compiled("matrix", folder, "250")?);
     Ok(Set { folder: folder.to_owned(), sysroot, programs })
 }
@@ -94,7 +94,7 @@ fn compiled(name: &'static str, folder: &Path, size: &str) -> Result<Program> {
 fn inputs(folder: &Path) -> Result<()> {
     let words = ["trace", "the", "footprint", "of", "every", "program", "cache", "a", "branch"];
     let (mut text, mut state) = (String::new(), 1_u64);
-    while text.len() < 3_000_000 {
+    while text.len() < 1_000_000 {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         text.push_str(words[(state >> 33) as usize % words.len()]);
@@ -117,36 +117,10 @@ fn inputs(folder: &Path) -> Result<()> {
 
 /// Fetches packages by name with the host's own client into a private place.
 fn fetch(folder: &Path, sysroot: &Path) -> Result<()> {
-    for part in ["lists/partial", "archives/partial", "state", "root"] {
-        fs::create_dir_all(folder.join(part))?;
-    }
-    let at = folder.display();
-    let mirror = mirror().context("no Debian mirror is configured on this machine")?;
-    let configuration = format!(
-        "Dir::State \"{at}/state\";\nDir::State::lists \"{at}/lists\";\n\
-         Dir::State::status \"{at}/status\";\nDir::Cache::archives \"{at}/archives\";\n\
-         Dir::Cache::pkgcache \"\";\nDir::Cache::srcpkgcache \"\";\n\
-         Dir::Etc::sourcelist \"{at}/sources.list\";\nDir::Etc::sourceparts \"/dev/null\";\n\
-         APT::Architecture \"riscv64\";\nAPT::Architectures \"riscv64\";\n\
-         APT::Sandbox::User \"root\";\n"
-    );
-    fs::write(folder.join("apt.conf"), configuration)?;
-    let source = format!("deb [arch=riscv64 signed-by={KEYRING}] {mirror} {SUITE} main\n");
-    fs::write(folder.join("sources.list"), source)?;
-    fs::write(folder.join("status"), "")?;
-    let apt = |args: &[&str]| {
-        let mut command = Command::new("apt-get");
-        command.current_dir(folder).env("APT_CONFIG", folder.join("apt.conf")).args(args);
-        run::output(&mut command)
-    };
-    apt(&["update"])?;
-    apt(&[&["download"], PACKAGES].concat())?;
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "deb") {
-            run::check(Command::new("dpkg-deb").arg("-x").arg(&path).arg(sysroot))?;
-        }
-    }
+    let apt = Apt::new(&folder.join("packages"), SUITE, Kind::Binary("riscv64"))?;
+    apt.get(&[&["download"], PACKAGES].concat())?;
+    fs::create_dir_all(sysroot)?;
+    apt.unpack(sysroot)?;
     // A merged /usr: the interpreter is named by the short path.
     for name in ["lib", "bin"] {
         let link = sysroot.join(name);
@@ -158,18 +132,4 @@ fn fetch(folder: &Path, sysroot: &Path) -> Result<()> {
         bail!("the packages hold no sqlite3");
     }
     Ok(())
-}
-
-/// The first mirror in the host's own lists.
-fn mirror() -> Option<String> {
-    let parts = fs::read_dir("/etc/apt/sources.list.d").ok().into_iter().flatten();
-    let files = parts.filter_map(|entry| Some(entry.ok()?.path()));
-    let files = files.chain([PathBuf::from("/etc/apt/sources.list")]);
-    let texts: Vec<String> = files.filter_map(|file| fs::read_to_string(file).ok()).collect();
-    let address = |line: &str| {
-        let address = line.split_whitespace().find(|word| word.starts_with("http"))?;
-        let named = line.starts_with("URIs:") || line.starts_with("deb ");
-        (named && address.trim_end_matches('/').ends_with("/debian")).then(|| address.to_owned())
-    };
-    texts.iter().flat_map(|text| text.lines()).find_map(address)
 }
