@@ -75,6 +75,9 @@ impl Hasher for Mix {
     }
 }
 
+/// Places of costs that are found without a hash. A power of two.
+const RECENT: usize = 1 << 10;
+
 /// The models behind a profile.
 pub struct Profiling {
     caches: Hierarchy<Served>,
@@ -86,6 +89,8 @@ pub struct Profiling {
     /// Which costs are an instruction's: `width` numbers each.
     places: HashMap<u64, usize, BuildHasherDefault<Mix>>,
     costs: Vec<u64>,
+    /// Instructions that were charged last, and where their costs are.
+    recent: Box<[(u64, usize)]>,
     maps: Vec<StoredMap>,
     notes: Vec<String>,
 }
@@ -106,20 +111,32 @@ impl Profiling {
             detail: whole.then_some(Detail::Everything),
             places: HashMap::default(),
             costs: Vec::new(),
+            recent: vec![(u64::MAX, 0); RECENT].into_boxed_slice(),
             maps: Vec::new(),
             notes: describe(models),
         })
     }
 
+    #[inline]
     fn charge(&mut self, pc: GuestVa, column: usize, count: usize) {
+        let slot = (pc.0 >> 1) as usize & (RECENT - 1);
+        if self.recent[slot].0 != pc.0 {
+            self.recent[slot] = (pc.0, self.place(pc));
+        }
+        let place = self.recent[slot].1;
+        for cost in self.costs.iter_mut().skip(place + column).take(count) {
+            *cost += 1;
+        }
+    }
+
+    /// Where an instruction's costs are.
+    fn place(&mut self, pc: GuestVa) -> usize {
         let next = self.costs.len();
         let place = *self.places.entry(pc.0).or_insert(next);
         if place == next {
             self.costs.resize(next + self.width, 0);
         }
-        for cost in self.costs.iter_mut().skip(place + column).take(count) {
-            *cost += 1;
-        }
+        place
     }
 
     /// An instruction's costs, taken out.

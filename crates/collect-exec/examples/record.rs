@@ -51,6 +51,9 @@ fn main() {
     if let Ok(bits) = std::env::var("ICHNOS_DEBUG") {
         launch.debug(bits.parse().unwrap_or(0));
     }
+    if let Ok(bytes) = std::env::var("ICHNOS_CACHE") {
+        launch.cache_limit(bytes.parse().unwrap_or(0));
+    }
     let mut count = Count { print, records: 0 };
     if drop {
         match launch.spawn().and_then(ichnos_collect_exec::Tracee::drain) {

@@ -16,6 +16,9 @@ fn main() {
     if let Ok(bits) = std::env::var("ICHNOS_DEBUG") {
         launch.debug(bits.parse().unwrap_or(0));
     }
+    if let Ok(bytes) = std::env::var("ICHNOS_CACHE") {
+        launch.cache_limit(bytes.parse().unwrap_or(0));
+    }
     let status =
         launch.spawn().map_err(anyhow_text).and_then(|mut t| t.wait().map_err(anyhow_text));
     match status {

@@ -32,6 +32,12 @@ pub struct Boot {
     pub follows: u64,
     /// Not zero if what runs is to be recorded.
     pub traced: u64,
+    /// Not zero if not all is recorded.
+    pub counted: u64,
+    /// What is: start, stop, and turns of not recorded and recorded instructions.
+    pub plan: [u64; 4],
+    /// Bytes of each region of the code cache, at most.
+    pub cache: u64,
     /// Diagnostics: bit 0 says to tell statistics at exit.
     pub debug: u64,
 }

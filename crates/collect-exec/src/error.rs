@@ -63,6 +63,18 @@ pub enum Error {
         /// Where.
         at: usize,
     },
+    /// Nobody records this process.
+    #[error("process {pid} neither records nor is recorded by `ichnos record`")]
+    NoRun {
+        /// The process.
+        pid: u32,
+    },
+    /// The run records everything.
+    #[error("the recording of process {pid} cannot be switched: it was started without --control")]
+    NoSwitch {
+        /// The process.
+        pid: u32,
+    },
     /// The engine's place in the address space is taken.
     #[error("process {pid} already uses the addresses that the engine needs")]
     Occupied {

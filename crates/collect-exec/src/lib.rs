@@ -22,4 +22,6 @@ mod window;
 mod words;
 
 pub use error::Error;
-pub use host::{CollectError, Launch, Outcome, Randomize, Record, Tracee, Watch};
+pub use host::{
+    Choice, CollectError, Launch, Outcome, Randomize, Record, Switch, Tracee, Vdso, Watch, control,
+};

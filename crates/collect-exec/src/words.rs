@@ -34,6 +34,11 @@ pub const REAPED: u32 = FIRST_EVENT | 11;
 pub const JOIN: u32 = FIRST_EVENT | 13;
 /// From here on nothing is recorded: what follows is not known.
 pub const UNTRACED: u32 = FIRST_EVENT | 12;
+/// So many instructions ran that were not recorded: their number, doubled, and one if that is because of
+/// samples.
+pub const GAP: u32 = FIRST_EVENT | 14;
+/// The stack pointer is this from here on, though nothing recorded says so.
+pub const STACK: u32 = FIRST_EVENT | 0x40;
 /// Bytes of a plain event.
 pub const EVENT_LEN: usize = 12;
 

@@ -6,11 +6,14 @@
 mod hazards;
 #[path = "it/programs.rs"]
 mod programs;
+#[path = "it/windows.rs"]
+mod windows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
 
 use ichnos_base::{Batch, Null, Record, Sink};
 use ichnos_collect_exec::{Launch, Record as What};
@@ -24,8 +27,9 @@ enum Link {
     Static,
 }
 
-/// Builds a guest program.
+/// Builds a guest program, once: several tests use it, and what runs cannot be written.
 fn guest(name: &str, link: Link) -> PathBuf {
+    static BUILT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests").join(name);
     let (kind, flags): (_, &[&str]) = match link {
         Link::Dynamic => ("dynamic", &[]),
@@ -34,6 +38,10 @@ fn guest(name: &str, link: Link) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(kind);
     std::fs::create_dir_all(&folder).expect("a folder for guests");
     let out = folder.join(name).with_extension("");
+    let mut built_before = BUILT.lock().expect("no test fails here");
+    if !built_before.insert(out.clone()) {
+        return out;
+    }
     let built = Command::new("cc")
         .args(["-O2", "-pthread"])
         .args(flags)

@@ -97,9 +97,9 @@ impl Engine {
         let Some(jit) = &mut self.jit else { return Exit::Fetch };
         let found = jit.find((index, cpu.pc), (&mut self.code, world.ram()), watch);
         cpu.tlb.follow_generation(jit.generation());
-        if let Found::Block { at, insns } = found {
+        if let Found::Block { at, side, insns } = found {
             if let Some(site) = self.site.take() {
-                jit.link(site, cpu.pc, at);
+                jit.link(site, cpu.pc, (at, side));
             }
             cpu.tlb.enter_jump(cpu.pc, jit.address(at));
             if let Some(site) = self.indirect.take() {

@@ -4,7 +4,9 @@
 //! the same instructions at the same counts.
 //!
 //! Blocks are found by place in RAM and guest address. Jumps inside a page are
-//! linked, all others go through the hart's table of jumps. When code is
+//! linked, all others go through the hart's table of jumps. In profiled code a
+//! jump inside a line enters by the side door: the line was fetched last, and is
+//! not touched again. When code is
 //! overwritten, the entries of its blocks become jumps to their own way out;
 //! when memory is full, everything is forgotten.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -29,7 +31,7 @@ use ichnos_isa_rv64::Insn;
 use crate::code::{Code, Decoded};
 use crate::observe::Observer;
 use crate::ram::{CodeWrite, PAGE_SHIFT, PAGE_SIZE, Ram};
-use block::{Block, ENTRY_JUMP, Translated};
+use block::{Block, Door, ENTRY_JUMP, Translated};
 pub(crate) use state::{Reason, Shared};
 use thunks::Thunks;
 
@@ -57,6 +59,8 @@ struct Key {
 struct Known {
     at: CacheAddr,
     limit_exit: u32,
+    /// The entry for jumps from its first line.
+    side: u32,
     insns: u32,
     /// Guest bytes.
     len: u32,
@@ -67,13 +71,15 @@ struct Known {
 struct Site {
     displacement: CacheAddr,
     target: u64,
+    door: Door,
 }
 
 /// What to do at a place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
-    /// Run this block, which has so many instructions.
-    Block { at: CacheAddr, insns: u64 },
+    /// Run this block, which has so many instructions; jumps from its first line
+    /// may enter it at `side`.
+    Block { at: CacheAddr, side: CacheAddr, insns: u64 },
     /// Interpret.
     Nothing,
 }
@@ -147,8 +153,7 @@ impl Jit {
     ) -> Found {
         let key = Key { index, va };
         if let Some(known) = self.blocks.get(&key) {
-            return known
-                .map_or(Found::Nothing, |k| Found::Block { at: k.at, insns: k.insns.into() });
+            return found(*known);
         }
         let heat = &mut self.heat[(index >> 1) & (HEAT - 1)];
         *heat = heat.saturating_add(1);
@@ -190,22 +195,29 @@ impl Jit {
         }
         self.blocks.insert(key, known);
         self.by_page.entry(key.index >> PAGE_SHIFT).or_default().push(key);
-        known.map_or(Found::Nothing, |k| Found::Block { at: k.at, insns: k.insns.into() })
+        found(known)
     }
 
     fn add(&mut self, t: &Translated, len: usize) -> Option<Known> {
         let at = self.memory.append(&t.bytes)?;
-        self.sites.extend(
-            t.links
-                .iter()
-                .map(|l| Site { displacement: at.offset(l.displacement as u64), target: l.target }),
-        );
-        Some(Known { at, limit_exit: t.limit_exit as u32, insns: t.insns as u32, len: len as u32 })
+        self.sites.extend(t.links.iter().map(|l| Site {
+            displacement: at.offset(l.displacement as u64),
+            target: l.target,
+            door: l.door,
+        }));
+        Some(Known {
+            at,
+            limit_exit: t.limit_exit as u32,
+            side: t.side as u32,
+            insns: t.insns as u32,
+            len: len as u32,
+        })
     }
 
     /// Lets a jump go straight to the block that it was found to reach.
-    pub(crate) fn link(&mut self, site: u64, va: u64, to: CacheAddr) {
+    pub(crate) fn link(&mut self, site: u64, va: u64, (at, side): (CacheAddr, CacheAddr)) {
         let Some(site) = self.sites.get(site as usize).filter(|s| s.target == va) else { return };
+        let to = if site.door == Door::Side { side } else { at };
         let displacement = to.0 as i64 - (site.displacement.0 as i64 + 4);
         self.memory.patch(site.displacement, &(displacement as i32).to_le_bytes());
     }
@@ -224,10 +236,13 @@ impl Jit {
                 }
                 blocks.remove(key);
                 if let Some(k) = known {
-                    let displacement = i64::from(k.limit_exit) - ENTRY_JUMP as i64;
-                    let mut jump = [0xe9, 0, 0, 0, 0];
-                    jump[1..].copy_from_slice(&(displacement as i32).to_le_bytes());
-                    memory.patch(k.at, &jump);
+                    for entry in [0, k.side] {
+                        let behind = i64::from(entry) + ENTRY_JUMP as i64;
+                        let displacement = i64::from(k.limit_exit) - behind;
+                        let mut jump = [0xe9, 0, 0, 0, 0];
+                        jump[1..].copy_from_slice(&(displacement as i32).to_le_bytes());
+                        memory.patch(k.at.offset(entry.into()), &jump);
+                    }
                 }
                 false
             });
@@ -243,6 +258,15 @@ impl Jit {
         self.sites.clear();
         self.generation += 1;
     }
+}
+
+/// What is known of a place, as an answer.
+fn found(known: Option<Known>) -> Found {
+    known.map_or(Found::Nothing, |k| Found::Block {
+        at: k.at,
+        side: k.at.offset(k.side.into()),
+        insns: k.insns.into(),
+    })
 }
 
 /// The instructions of a block and how many bytes they are. Decoding them fills

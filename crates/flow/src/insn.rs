@@ -162,7 +162,8 @@ pub(crate) fn sum_registers(sum: Sum) -> Set {
 }
 
 /// The registers of a value; all there are if its sort is not known here.
-pub(crate) fn value_registers(value: Value) -> Set {
+#[must_use]
+pub fn value_registers(value: Value) -> Set {
     match value {
         Value::Sum(sum) => sum_registers(sum),
         Value::Difference(a, b) => Set::only(a).or(Set::only(b)),

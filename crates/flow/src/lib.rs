@@ -82,7 +82,7 @@ mod set;
 mod summary;
 
 pub use error::Error;
-pub use insn::{Control, Effect, Insn, Live, Loss, Reference, Region};
+pub use insn::{Control, Effect, Insn, Live, Loss, Reference, Region, value_registers};
 pub use line::plan_line;
 pub use options::{Across, Follow, Halves, Level, Options, Piece as Granularity};
 pub use plan::{Piece, Plan, SavePoint, Store, plan};

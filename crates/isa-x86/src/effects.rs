@@ -74,8 +74,7 @@ impl Effects {
         self.written_parts.bits(reg)
     }
 
-    pub(crate) fn of(raw: &Instruction) -> Self {
-        let mut factory = InstructionInfoFactory::new();
+    pub(crate) fn of(raw: &Instruction, factory: &mut InstructionInfoFactory) -> Self {
         let info = factory.info(raw);
         let mut effects = Self { flags: FlagEffects::of(raw), ..Self::default() };
         let legacy = raw.code().encoding() == EncodingKind::Legacy;

@@ -20,6 +20,29 @@ pub struct Inst {
     memory: MemList,
 }
 
+/// Memory that looking at many instructions needs only once.
+pub struct Scratch(InstructionInfoFactory);
+
+impl Scratch {
+    /// Some.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(InstructionInfoFactory::new())
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Scratch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scratch").finish_non_exhaustive()
+    }
+}
+
 impl Inst {
     /// Decodes the instruction that starts `bytes` and lies at `pc`.
     ///
@@ -52,8 +75,13 @@ impl Inst {
     /// An instruction that iced decoded for 64-bit mode.
     #[must_use]
     pub fn from_raw(raw: Instruction) -> Self {
-        let mut factory = InstructionInfoFactory::new();
-        let info = factory.info_options(&raw, InstructionInfoOptions::NO_REGISTER_USAGE);
+        Self::from_raw_with(raw, &mut Scratch::new())
+    }
+
+    /// The same for one of many.
+    #[must_use]
+    pub fn from_raw_with(raw: Instruction, scratch: &mut Scratch) -> Self {
+        let info = scratch.0.info_options(&raw, InstructionInfoOptions::NO_REGISTER_USAGE);
         Self { raw, flow: Flow::of(&raw), memory: operands::of(&raw, info) }
     }
 
@@ -114,7 +142,13 @@ impl Inst {
     /// What it reads and writes in registers and flags.
     #[must_use]
     pub fn effects(&self) -> Effects {
-        Effects::of(&self.raw)
+        self.effects_with(&mut Scratch::new())
+    }
+
+    /// The same for one of many.
+    #[must_use]
+    pub fn effects_with(&self, scratch: &mut Scratch) -> Effects {
+        Effects::of(&self.raw, &mut scratch.0)
     }
 
     /// How the general registers that it writes follow from those before it.

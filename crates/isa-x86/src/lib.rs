@@ -72,7 +72,7 @@ pub use control::Flow;
 pub use effects::Effects;
 pub use error::Error;
 pub use flags::{FlagEffects, Flags};
-pub use inst::{Inst, MAX_LEN, Printer, Syntax};
+pub use inst::{Inst, MAX_LEN, Printer, Scratch, Syntax};
 pub use machine::{Regs, XComponent, XLayout, XState};
 pub use memory::{
     AddrExpr, AddrWidth, Index, LaneMask, Lanes, Masked, MemOperand, Rep, Role, Segment, Shape,

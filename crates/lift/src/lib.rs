@@ -10,10 +10,12 @@ use ichnos_base::AccessFlags;
 use ichnos_flow::{Control, Effect, Insn, Live, Loss, Reference, Set};
 use ichnos_isa_x86::{
     AddrExpr, AddrWidth, Effects, Flags, Flow, Gpr, Index, Inst, MemOperand, Reg, RegSet, Rep,
-    Role, Segment, Shape, Value as Moved,
+    Role, Scratch, Segment, Shape, Value as Moved,
 };
 use ichnos_trace::{RefKind, Register, Sum, Value};
 
+/// The stack pointer.
+pub const STACK: Register = Register(4);
 /// The base of fs.
 pub const FS: Register = Register(16);
 /// The base of gs.
@@ -61,7 +63,13 @@ fn flag_bits(flags: Flags) -> u8 {
 /// One instruction.
 #[must_use]
 pub fn lift(inst: &Inst) -> Insn {
-    let effects = inst.effects();
+    lift_with(inst, &mut Scratch::new())
+}
+
+/// One of many instructions.
+#[must_use]
+pub fn lift_with(inst: &Inst, scratch: &mut Scratch) -> Insn {
+    let effects = inst.effects_with(scratch);
     let mut out = Vec::new();
     for operand in inst.memory() {
         references(operand, &mut out);

@@ -67,7 +67,7 @@ impl Expander {
                 set_address(record, *word);
             }
         }
-        self.totals.add(&shape.totals);
+        shape.tally.add_to(&mut self.totals);
         if let Some((kind, target)) = shape.last_exit {
             self.finish_exit(leave.outcome(kind, target));
         }
@@ -82,7 +82,7 @@ impl Expander {
             return false;
         };
         rest.words = later;
-        self.totals.add(&shape.totals);
+        shape.tally.add_to(&mut self.totals);
         if let Some((kind, target)) = shape.last_exit {
             let outcome = leave.outcome(kind, target);
             self.totals.taken -= u64::from(!matches!(outcome, Some((true, _))));

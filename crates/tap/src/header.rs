@@ -8,7 +8,7 @@ use crate::{Descriptor, ExecSlot, Life};
 /// The first eight bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ichnotap");
 /// The layout's version; both sides must have the same.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The most buffers there can be.
 pub const MOST_BUFFERS: usize = 2048;
 /// How many processes can wait for an exec at once.
@@ -50,6 +50,10 @@ pub struct Header {
     pub sleeping: AtomicU32,
     /// How many threads sleep until there is room.
     pub waiting: AtomicU32,
+    /// Not zero while the user wants nothing recorded.
+    pub paused: AtomicU32,
+    /// Not zero if the user may change that.
+    pub switchable: AtomicU32,
     /// Next ticket for a full buffer.
     pub tickets: AtomicU64,
     /// The latest time that any thread told, in nanoseconds.
@@ -115,12 +119,29 @@ impl Header {
             requests: AtomicU32::new(0),
             sleeping: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
+            paused: AtomicU32::new(0),
+            switchable: AtomicU32::new(0),
             tickets: AtomicU64::new(0),
             clock: AtomicU64::new(0),
             lives: [const { Life::new() }; MOST_PROCESSES],
             exec: [const { ExecSlot::new() }; EXEC_SLOTS],
             buffers: [const { Descriptor::new() }; MOST_BUFFERS],
         }
+    }
+
+    /// Where [`Header::paused`] lies, for those who only switch it.
+    pub const PAUSED_AT: usize = core::mem::offset_of!(Header, paused);
+    /// Where [`Header::switchable`] lies.
+    pub const SWITCHABLE_AT: usize = core::mem::offset_of!(Header, switchable);
+
+    /// Switches recording off; threads notice within about a million instructions.
+    pub fn pause(&self) {
+        self.paused.store(1, Ordering::Relaxed);
+    }
+
+    /// Switches recording on again.
+    pub fn resume(&self) {
+        self.paused.store(0, Ordering::Relaxed);
     }
 
     /// Whether this is a channel of this version.

@@ -58,9 +58,9 @@ pub struct Word {
 pub struct Shape {
     /// The records of one execution, with addresses of words left 0 and the last
     /// branch taken; exact only if the shape is plain.
-    pub template: Vec<Record>,
+    pub template: Box<[Record]>,
     /// The words that one execution takes from the stream, in order.
-    pub words: Vec<Word>,
+    pub words: Box<[Word]>,
     /// How many flexible instructions there are.
     pub flexes: u32,
     /// Only instructions, word references and exits, of which the last alone
@@ -72,7 +72,46 @@ pub struct Shape {
     pub end: GuestVa,
     /// What one execution to the end counts, without flexible accesses and with the last
     /// branch taken.
-    pub totals: Totals,
+    pub tally: Tally,
+}
+
+/// What one execution of a block counts, in little room: it is looked at for every execution.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    insns: u16,
+    loads: u16,
+    stores: u16,
+    branches: u16,
+    taken: u16,
+    prefetches: u16,
+    flushes: u16,
+}
+
+impl Tally {
+    /// A block has at most [`MAX_STEPS`] steps, so the numbers fit.
+    const fn new(totals: &Totals) -> Self {
+        Self {
+            insns: totals.insns as u16,
+            loads: totals.loads as u16,
+            stores: totals.stores as u16,
+            branches: totals.branches as u16,
+            taken: totals.taken as u16,
+            prefetches: totals.prefetches as u16,
+            flushes: totals.flushes as u16,
+        }
+    }
+
+    /// Adds one execution.
+    #[inline]
+    pub const fn add_to(&self, totals: &mut Totals) {
+        totals.insns += self.insns as u64;
+        totals.loads += self.loads as u64;
+        totals.stores += self.stores as u64;
+        totals.branches += self.branches as u64;
+        totals.taken += self.taken as u64;
+        totals.prefetches += self.prefetches as u64;
+        totals.flushes += self.flushes as u64;
+    }
 }
 
 impl Block {
@@ -123,30 +162,43 @@ impl Block {
 
     /// What the steps come to.
     pub(crate) fn shape(&self) -> Shape {
-        let mut shape = Shape {
-            template: Vec::new(),
-            words: Vec::new(),
-            flexes: 0,
-            plain: self.exits == Exits::Last,
-            last_exit: None,
-            end: self.entry,
-            totals: Totals::default(),
-        };
+        let mut layout = Layout { end: self.entry, ..Layout::default() };
         for step in &self.steps {
-            shape.add(step);
+            layout.add(step);
         }
+        let mut last_exit = None;
         if let Some(Step::Exit { kind, target }) = self.steps.last() {
-            shape.last_exit = Some((*kind, *target));
-            if let Some(Record::Branch { taken, .. }) = shape.template.last_mut() {
+            last_exit = Some((*kind, *target));
+            if let Some(Record::Branch { taken, .. }) = layout.template.last_mut() {
                 *taken = true;
-                shape.totals.taken += 1;
+                layout.totals.taken += 1;
             }
         }
-        shape
+        Shape {
+            template: layout.template.into(),
+            words: layout.words.into(),
+            flexes: layout.flexes,
+            plain: self.exits == Exits::Last && !layout.registers,
+            last_exit,
+            end: layout.end,
+            tally: Tally::new(&layout.totals),
+        }
     }
 }
 
-impl Shape {
+/// A shape in the making.
+#[derive(Default)]
+struct Layout {
+    template: Vec<Record>,
+    words: Vec<Word>,
+    flexes: u32,
+    /// Whether there is a step that is no instruction, word reference or exit.
+    registers: bool,
+    end: GuestVa,
+    totals: Totals,
+}
+
+impl Layout {
     fn add(&mut self, step: &Step) {
         match *step {
             Step::Insn { len, kind } => {
@@ -157,20 +209,20 @@ impl Shape {
                 if let Address::Word(slot) = r.address {
                     self.words.push(Word { slot, record: self.template.len() as u32 });
                 } else {
-                    self.plain = false;
+                    self.registers = true;
                 }
                 self.push(r.kind.record(r.flags, r.size, GuestVa(0)));
             }
             Step::Exit { target, .. } => self.push(Record::Branch { taken: false, target }),
             Step::Take { slot, .. } => {
                 self.words.push(Word { slot, record: 0 });
-                self.plain = false;
+                self.registers = true;
             }
             Step::Flex { .. } => {
                 self.flexes += 1;
-                self.plain = false;
+                self.registers = true;
             }
-            Step::Derive { .. } | Step::Forget { .. } => self.plain = false,
+            Step::Derive { .. } | Step::Forget { .. } => self.registers = true,
         }
     }
 

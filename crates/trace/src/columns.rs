@@ -6,7 +6,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::fmt;
-use std::ops::Range;
 
 use zstd::bulk::{Compressor, Decompressor};
 
@@ -16,28 +15,18 @@ use crate::error::Flaw;
 /// Packs columns; keeps zstd's working memory from chunk to chunk.
 pub(crate) struct ColumnPacker {
     zstd: Compressor<'static>,
-    finer: Compressor<'static>,
 }
-
-/// Levels by which the finer packing exceeds the other. Columns of tokens gain a tenth by it; bytes
-/// of addresses nothing.
-const FINER: i32 = 3;
-
-/// zstd's highest level.
-const MAX_LEVEL: i32 = 22;
 
 impl ColumnPacker {
     pub(crate) fn new(level: i32) -> std::io::Result<Self> {
-        let finer = Compressor::new(level.saturating_add(FINER).min(MAX_LEVEL))?;
-        Ok(Self { zstd: Compressor::new(level)?, finer })
+        Ok(Self { zstd: Compressor::new(level)? })
     }
 
-    /// The payload of these columns, and how many bytes they were. Those in `finer` are packed with
-    /// more effort.
+    /// The payload of these columns, and how many bytes they were. The one numbered `dense` is stored as it is.
     pub(crate) fn pack(
         &mut self,
         columns: &[Vec<u8>],
-        finer: Range<usize>,
+        dense: Option<usize>,
     ) -> std::io::Result<(Vec<u8>, usize)> {
         let mut out = Vec::new();
         let mut raw = 0;
@@ -47,9 +36,9 @@ impl ColumnPacker {
             if column.is_empty() {
                 continue;
             }
-            let zstd = if finer.contains(&i) { &mut self.finer } else { &mut self.zstd };
-            let packed = zstd.compress(column)?;
-            let best = if packed.len() < column.len() { &packed } else { column };
+            let packed = if dense == Some(i) { Vec::new() } else { self.zstd.compress(column)? };
+            let is_shorter = !packed.is_empty() && packed.len() < column.len();
+            let best = if is_shorter { &packed } else { column };
             put_varint(&mut out, best.len() as u64);
             out.extend_from_slice(best);
         }

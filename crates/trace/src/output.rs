@@ -11,7 +11,7 @@ use crate::columns::ColumnPacker;
 use crate::error::Error;
 use crate::header::Provenance;
 use crate::index::{ChunkPlace, put_index, put_trailer};
-use crate::pack::{MISSES, SEQUENCE};
+use crate::pack::CODES;
 use crate::roadmap_codec::RoadmapColumns;
 
 /// A trace file being written, front to back.
@@ -86,8 +86,8 @@ impl<W: Write> Output<W> {
         header: ChunkHeader,
         columns: &[Vec<u8>],
     ) -> Result<(), Error> {
-        let finer = if header.kind == ChunkKind::STREAM { SEQUENCE..MISSES } else { 0..0 };
-        let packed = self.packer.pack(columns, finer);
+        let dense = (header.kind == ChunkKind::STREAM).then_some(CODES);
+        let packed = self.packer.pack(columns, dense);
         let (payload, raw) =
             packed.map_err(|source| Error::Write { written: self.offset, source })?;
         let header = ChunkHeader {

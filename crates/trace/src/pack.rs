@@ -9,30 +9,28 @@ use ichnos_base::{BlockId, Event, GuestVa, Record, Totals};
 
 use crate::block::Exits;
 use crate::bytes::put_varint;
+use crate::coder::Encoder;
 use crate::error::Error;
 use crate::event_codec::put_event;
 use crate::flex::put_accesses;
 use crate::learn::Learner;
 use crate::mark::{self, Leave, Mode};
-use crate::predict::{MISS_COLUMNS, Predictors};
+use crate::misses::MISS_COLUMNS;
+use crate::predict::Predictors;
 use crate::roadmap::{Entry, Roadmap};
-use crate::sequence::{self, Sequence};
+use crate::sequence::{Guess, Sequence};
 use crate::step::{Register, Slot};
 use crate::values::Values;
 
 pub(crate) const MARKS: usize = 0;
-pub(crate) const SEQUENCE: usize = 1;
+pub(crate) const CODES: usize = 1;
 pub(crate) const IDS: usize = 2;
-pub(crate) const TOKENS: usize = 3;
-pub(crate) const MISSES: usize = 4;
+pub(crate) const MISSES: usize = 3;
 pub(crate) const FLEX: usize = MISSES + MISS_COLUMNS;
 pub(crate) const VALUE_TOKENS: usize = FLEX + 1;
 pub(crate) const VALUE_BYTES: usize = FLEX + 2;
 /// How many columns a stream chunk has.
 pub(crate) const COLUMNS: usize = FLEX + 3;
-
-/// Set in an execution's token when not all its words were guessed.
-pub(crate) const NOT_ALL: u8 = 4;
 
 /// Packs one open chunk.
 #[derive(Debug)]
@@ -48,6 +46,8 @@ pub(crate) struct Packer {
     predictors: Predictors,
     learner: Learner,
     sequence: Sequence,
+    coder: Encoder,
+    tokens: Vec<u8>,
     values: Values,
     loose_last: u64,
     pending: Option<(BlockId, Leave)>,
@@ -67,6 +67,8 @@ impl Packer {
             predictors: Predictors::new(),
             learner: Learner::new(),
             sequence: Sequence::new(),
+            coder: Encoder::new(),
+            tokens: Vec::new(),
             values: Values::new(),
             loose_last: 0,
             pending: None,
@@ -87,6 +89,7 @@ impl Packer {
         if mode.flags & mark::HAS_VALUES != 0 {
             self.values.reset(mode.bits);
         }
+        self.coder = Encoder::new();
         self.loose_last = 0;
         self.pending = None;
     }
@@ -119,35 +122,29 @@ impl Packer {
             self.resolve(roadmap, Leave::Next(entry.block.entry));
         }
         self.sequence.grow(roadmap.len());
-        let mut token = if self.sequence.by_history() == id {
-            sequence::BY_HISTORY
-        } else if self.sequence.by_last() == id {
-            sequence::BY_LAST
-        } else {
-            put_varint(&mut self.columns[IDS], u64::from(id.0));
-            sequence::WRITTEN
-        };
-        self.sequence.update(id);
         self.predictors.grow(roadmap.slots());
         self.learner.grow(roadmap);
-        let tokens = &mut self.columns[TOKENS];
-        let before = tokens.len();
-        let mut missed = 0;
         let (head, misses) = self.columns.split_at_mut(MISSES);
-        let [.., tokens] = head else { return };
+        let [.., codes, ids] = head else { return };
+        self.tokens.clear();
+        let mut missed = 0;
         for (word, place) in words.iter().zip(&entry.shape.words) {
             let slot = place.slot.0;
             let (token, coded, told) = self.predictors.encode(slot, *word, misses);
             self.learner.saw(&self.predictors.wires, (slot, *word), coded, told);
             missed |= token;
-            tokens.push(token);
+            self.tokens.push(token);
         }
-        if missed == 0 {
-            tokens.truncate(before);
-        } else {
-            token |= NOT_ALL;
+        let coder = &mut self.coder;
+        if self.sequence.encode((coder, codes), id, missed != 0) == Guess::None {
+            put_varint(ids, u64::from(id.0));
         }
-        self.columns[SEQUENCE].push(token);
+        self.sequence.update(id);
+        if missed != 0 {
+            for (token, place) in self.tokens.iter().zip(&entry.shape.words) {
+                self.predictors.put_token((coder, codes), place.slot.0, *token);
+            }
+        }
         self.execs += 1;
         self.blocks = self.blocks.max(id.0 + 1);
         self.count(entry, id, leave);
@@ -175,7 +172,7 @@ impl Packer {
             self.pending = Some((id, leave));
             return;
         }
-        self.totals.add(&entry.shape.totals);
+        entry.shape.tally.add_to(&mut self.totals);
         if entry.shape.last_exit.is_some() {
             self.pending = Some((id, leave));
         }
@@ -287,6 +284,7 @@ impl Packer {
     pub(crate) fn end(&mut self, roadmap: &Roadmap) {
         self.resolve(roadmap, Leave::Silent);
         self.put_mark(mark::END);
+        self.coder.finish(&mut self.columns[CODES]);
     }
 
     fn put_mark(&mut self, tag: u8) -> &mut Vec<u8> {

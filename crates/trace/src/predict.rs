@@ -21,9 +21,11 @@
 //! regular slot and a random one cost no token.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::bytes::{Cursor, Parse, unzigzag, zigzag};
+use crate::bytes::{Parse, zigzag};
+use crate::coder::{Chance, Decoding, Encoder};
 use crate::error::Flaw;
 use crate::learn::Coded;
+use crate::misses::{Misses, put_miss};
 use crate::wire::{Drift, Told, Wire, Wires, is_near};
 
 const PREDICTORS: u8 = 8;
@@ -66,10 +68,34 @@ struct State {
     streak: u8,
 }
 
+impl State {
+    /// The slot's word was this one, after two others in the stream. By how much it moved.
+    #[inline]
+    fn went(&mut self, word: u64, (before, before2): (u64, u64)) -> u64 {
+        let delta = word.wrapping_sub(self.last);
+        self.older = self.delta;
+        self.delta = delta;
+        self.offset = word.wrapping_sub(before);
+        self.offset2 = word.wrapping_sub(before2);
+        self.last = word;
+        delta
+    }
+}
+
+/// Whether a token's predictor needs no table. Where such a predictor goes on being right, the tables learn
+/// nothing: they are for what is harder, and looking at them takes time.
+#[inline]
+const fn is_calm(token: u8) -> bool {
+    const CALM: u16 = 1 << 1 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 8;
+    CALM >> token & 1 != 0
+}
+
 /// The predictors of one stream.
 #[derive(Debug)]
 pub(crate) struct Predictors {
     slots: Vec<State>,
+    /// The chances of each slot's tokens: whether not 0, then which.
+    tokens: Vec<[Chance; 16]>,
     context: Vec<u64>,
     follower: Vec<u64>,
     /// Both tables have two to this many places.
@@ -92,6 +118,7 @@ impl Predictors {
     pub(crate) const fn new() -> Self {
         Self {
             slots: Vec::new(),
+            tokens: Vec::new(),
             context: Vec::new(),
             follower: Vec::new(),
             bits: 0,
@@ -108,6 +135,8 @@ impl Predictors {
         self.bits = bits;
         self.slots.clear();
         self.slots.resize(slots as usize, State::default());
+        self.tokens.clear();
+        self.tokens.resize(slots as usize, Default::default());
         for table in [&mut self.context, &mut self.follower] {
             table.clear();
             table.resize(1 << bits, 0);
@@ -121,6 +150,7 @@ impl Predictors {
     pub(crate) fn grow(&mut self, slots: u32) {
         if self.slots.len() < slots as usize {
             self.slots.resize(slots as usize, State::default());
+            self.tokens.resize(slots as usize, Default::default());
         }
     }
 
@@ -132,6 +162,27 @@ impl Predictors {
         Ok(())
     }
 
+    /// Codes a token of a slot.
+    #[inline]
+    pub(crate) fn put_token(&mut self, to: (&mut Encoder, &mut Vec<u8>), slot: u32, token: u8) {
+        let (encoder, out) = to;
+        let tree = &mut self.tokens[slot as usize];
+        encoder.put(out, &mut tree[0], token != 0);
+        if token != 0 {
+            encoder.put_small(out, tree, token - 1);
+        }
+    }
+
+    /// A token of a slot.
+    #[inline]
+    pub(crate) fn get_token(&mut self, from: &mut Decoding, bytes: &[u8], slot: u32) -> Parse<u8> {
+        let tree = self.tokens.get_mut(slot as usize).ok_or(Flaw("a slot is out of range"))?;
+        if !from.get(bytes, &mut tree[0]) {
+            return Ok(0);
+        }
+        Ok(from.get_small(bytes, tree) + 1)
+    }
+
     /// The token of a word; what the token does not tell goes to `misses`.
     #[inline]
     pub(crate) fn encode(
@@ -140,6 +191,9 @@ impl Predictors {
         word: u64,
         misses: &mut [Vec<u8>],
     ) -> (u8, Coded, Told) {
+        if let Some(calm) = self.encode_calm(slot, word) {
+            return calm;
+        }
         let state = self.slots[slot as usize];
         let place = self.place(slot, &state);
         let expects_miss = state.misses >= PATIENCE;
@@ -165,6 +219,47 @@ impl Predictors {
         (token, coded, told)
     }
 
+    /// Packs a calm word, if it is one.
+    #[inline]
+    fn encode_calm(&mut self, slot: u32, word: u64) -> Option<(u8, Coded, Told)> {
+        let state = self.slots.get(slot as usize)?;
+        let coded = if state.favourite == BY_WIRE { Coded::Wired } else { Coded::Guessed };
+        if self.calm(slot)? != word {
+            return None;
+        }
+        Some((0, coded, self.update_calm(slot, word)))
+    }
+
+    /// The word that a slot expects, if it will be calm.
+    #[inline]
+    fn calm(&self, slot: u32) -> Option<u64> {
+        let state = self.slots.get(slot as usize)?;
+        let token = state.favourite + 1;
+        if state.misses >= PATIENCE || !is_calm(token) {
+            return None;
+        }
+        Some(match token {
+            1 => state.last.wrapping_add(state.delta),
+            3 => self.before.wrapping_add(state.offset),
+            5 => state.last,
+            6 => self.before2.wrapping_add(state.offset2),
+            _ => self.wires.predict(slot),
+        })
+    }
+
+    /// What [`Predictors::update`] does for a calm word.
+    #[inline]
+    fn update_calm(&mut self, slot: u32, word: u64) -> Told {
+        let state = &mut self.slots[slot as usize];
+        state.misses = state.misses.saturating_sub(1);
+        if state.went(word, (self.before, self.before2)) != 0 {
+            self.mover = word;
+        }
+        self.before2 = self.before;
+        self.before = word;
+        if state.wired { self.wires.update(slot, word, Drift::Unclear) } else { Told::default() }
+    }
+
     /// The predictor to name, if one is right. A slot that expects written words is not
     /// disturbed by a chance hit: the predictor must have been right for some time.
     fn right_one(&mut self, slot: u32, word: u64, place: &Place) -> Option<u8> {
@@ -187,8 +282,15 @@ impl Predictors {
         right
     }
 
-    /// The word of a token.
+    /// The word of token 0.
     #[inline]
+    pub(crate) fn decode_expected(&mut self, slot: u32, misses: &mut Misses<'_>) -> Parse<u64> {
+        let Some(word) = self.calm(slot) else { return self.decode(slot, 0, misses) };
+        self.update_calm(slot, word);
+        Ok(word)
+    }
+
+    /// The word of a token.
     pub(crate) fn decode(&mut self, slot: u32, token: u8, misses: &mut Misses<'_>) -> Parse<u64> {
         let state = *self.slots.get(slot as usize).ok_or(Flaw("a slot is out of range"))?;
         let place = self.place(slot, &state);
@@ -226,7 +328,7 @@ impl Predictors {
         (key.wrapping_mul(0xd6e8_feb8_6659_fd93) >> (64 - self.bits)) as usize
     }
 
-    #[inline]
+    #[inline(always)]
     fn predict(&self, (which, slot): (u8, u32), state: &State, place: &Place) -> u64 {
         match which {
             0 => state.last.wrapping_add(state.delta),
@@ -279,15 +381,13 @@ impl Predictors {
     #[inline]
     fn update(&mut self, slot: u32, word: u64, means: u8, place: &Place) -> Told {
         let state = &mut self.slots[slot as usize];
-        let delta = word.wrapping_sub(state.last);
-        self.context[place.context] = delta;
-        let followed = std::mem::replace(&mut self.follower[place.follower], word);
-        state.step = word.wrapping_sub(followed);
-        state.older = state.delta;
-        state.delta = delta;
-        state.offset = word.wrapping_sub(self.before);
-        state.offset2 = word.wrapping_sub(self.before2);
-        state.last = word;
+        let calm = means == state.favourite + 1 && state.misses < PATIENCE && is_calm(means);
+        let delta = state.went(word, (self.before, self.before2));
+        if !calm {
+            self.context[place.context] = delta;
+            let followed = std::mem::replace(&mut self.follower[place.follower], word);
+            state.step = word.wrapping_sub(followed);
+        }
         if means <= PREDICTORS {
             state.favourite = means - 1;
             state.misses = state.misses.min(PATIENCE).saturating_sub(1);
@@ -313,56 +413,6 @@ impl Predictors {
             _ => Drift::Unclear,
         };
         self.wires.update(slot, word, drift)
-    }
-}
-
-/// Written-out words take a column for the first, one for the second and one for all later
-/// bytes of a varint, because their distributions differ; and each of these once for every
-/// residue of the slot's number, because slots differ, too.
-const PLANES: usize = 3;
-const GROUPS: usize = 4;
-pub(crate) const MISS_COLUMNS: usize = PLANES * GROUPS;
-
-fn put_miss(columns: &mut [Vec<u8>], slot: u32, difference: u64) {
-    let first = slot as usize % GROUPS * PLANES;
-    let mut value = zigzag(difference as i64);
-    let mut plane = 0;
-    loop {
-        let more = value >= 0x80;
-        columns[first + plane].push(value as u8 & 0x7f | u8::from(more) << 7);
-        value >>= 7;
-        plane = (plane + 1).min(PLANES - 1);
-        if !more {
-            return;
-        }
-    }
-}
-
-/// Words written out, being read.
-#[derive(Debug)]
-pub(crate) struct Misses<'a> {
-    pub(crate) columns: [Cursor<'a>; MISS_COLUMNS],
-}
-
-impl Misses<'_> {
-    #[inline]
-    fn next(&mut self, slot: u32) -> Parse<u64> {
-        let first = slot as usize % GROUPS * PLANES;
-        let mut value = 0;
-        let mut shift = 0;
-        let mut plane = 0;
-        loop {
-            let byte = self.columns[first + plane].u8()?;
-            if shift == 63 && byte > 1 {
-                return Err(Flaw("a number is longer than 64 bits"));
-            }
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Ok(unzigzag(value) as u64);
-            }
-            shift += 7;
-            plane = (plane + 1).min(PLANES - 1);
-        }
     }
 }
 

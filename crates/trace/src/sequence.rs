@@ -1,15 +1,38 @@
 //! Prediction of the block sequence: the block that followed the last three
-//! blocks the last time, or else the block that followed the last one.
+//! blocks the last time, or else one of those that followed the last one. How the guesses
+//! fared is coded by chances of the blocks concerned.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::BlockId;
 
-/// The table of contexts guessed right.
-pub(crate) const BY_HISTORY: u8 = 0;
-/// The last successor guessed right.
-pub(crate) const BY_LAST: u8 = 1;
-/// Neither: the number is written out.
-pub(crate) const WRITTEN: u8 = 2;
+use crate::coder::{Chance, Decoding, Encoder};
+
+/// How many successors of a block are remembered.
+const SUCCESSORS: usize = 4;
+
+/// Which guess told the next block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Guess {
+    /// The table of contexts.
+    History,
+    /// The successor of this rank, the latest first.
+    Successor(u8),
+    /// None: the number is written out.
+    None,
+}
+
+/// What is known of a block.
+#[derive(Clone, Copy, Debug, Default)]
+struct After {
+    /// The blocks that followed it, the latest first.
+    successors: [u32; SUCCESSORS],
+    /// Whether what follows it is not all as expected: block and words.
+    uneasy: Chance,
+    /// Whether a guess is wrong: the table, then each successor.
+    wrong: [Chance; SUCCESSORS + 1],
+    /// Whether its own words are not all as expected.
+    missed: Chance,
+}
 
 /// Guesses the next block of one stream. Empty at the start of a chunk.
 #[derive(Debug)]
@@ -19,12 +42,12 @@ pub(crate) struct Sequence {
     /// The table has two to this many places.
     bits: u32,
     table: Vec<u32>,
-    successor: Vec<u32>,
+    after: Vec<After>,
 }
 
 impl Sequence {
     pub(crate) const fn new() -> Self {
-        Self { history: 0, previous: 0, bits: 0, table: Vec::new(), successor: Vec::new() }
+        Self { history: 0, previous: 0, bits: 0, table: Vec::new(), after: Vec::new() }
     }
 
     /// Forgets everything: a chunk begins.
@@ -34,15 +57,83 @@ impl Sequence {
         self.previous = 0;
         self.table.clear();
         self.table.resize(1 << bits, 0);
-        self.successor.clear();
-        self.successor.resize(blocks, 0);
+        self.after.clear();
+        self.after.resize(blocks.max(1), After::default());
     }
 
     /// Makes room for blocks that appeared since.
     pub(crate) fn grow(&mut self, blocks: usize) {
-        if self.successor.len() < blocks {
-            self.successor.resize(blocks, 0);
+        if self.after.len() < blocks {
+            self.after.resize(blocks, After::default());
         }
+    }
+
+    /// The guess that tells a block.
+    #[inline]
+    pub(crate) fn guess(&self, block: BlockId) -> Guess {
+        if self.by_history() == block {
+            return Guess::History;
+        }
+        let successors = &self.after[self.previous as usize].successors;
+        match successors.iter().position(|s| *s == block.0) {
+            Some(rank) => Guess::Successor(rank as u8),
+            None => Guess::None,
+        }
+    }
+
+    /// Codes which guess told the next block, and whether not all its words are as expected.
+    #[inline]
+    pub(crate) fn encode(
+        &mut self,
+        to: (&mut Encoder, &mut Vec<u8>),
+        block: BlockId,
+        missed: bool,
+    ) -> Guess {
+        let (encoder, out) = to;
+        let guess = self.guess(block);
+        let after = &mut self.after[self.previous as usize];
+        let uneasy = missed || guess != Guess::History;
+        encoder.put(out, &mut after.uneasy, uneasy);
+        if !uneasy {
+            return guess;
+        }
+        let wrong = match guess {
+            Guess::History => 0,
+            Guess::Successor(rank) => usize::from(rank) + 1,
+            Guess::None => after.wrong.len(),
+        };
+        for (i, chance) in after.wrong.iter_mut().enumerate().take(wrong + 1) {
+            encoder.put(out, chance, i < wrong);
+        }
+        if guess != Guess::History {
+            encoder.put(out, &mut self.after[block.0 as usize].missed, missed);
+        }
+        guess
+    }
+
+    /// Which guess tells the next block; [`Sequence::decode_missed`] comes next.
+    #[inline]
+    pub(crate) fn decode(&mut self, from: &mut Decoding, bytes: &[u8]) -> Option<Guess> {
+        let after = &mut self.after[self.previous as usize];
+        if !from.get(bytes, &mut after.uneasy) {
+            return None;
+        }
+        let right = after.wrong.iter_mut().position(|chance| !from.get(bytes, chance));
+        Some(match right {
+            Some(0) => Guess::History,
+            Some(rank) => Guess::Successor(rank as u8 - 1),
+            None => Guess::None,
+        })
+    }
+
+    /// Whether not all words of a block are as expected, if its guess was not the table's.
+    pub(crate) fn decode_missed(
+        &mut self,
+        from: &mut Decoding,
+        bytes: &[u8],
+        block: BlockId,
+    ) -> bool {
+        self.after.get_mut(block.0 as usize).is_some_and(|b| from.get(bytes, &mut b.missed))
     }
 
     /// What the table says.
@@ -51,10 +142,11 @@ impl Sequence {
         BlockId(self.table[self.index()])
     }
 
-    /// What followed the last block.
+    /// One of the blocks that followed the last block, the latest first.
     #[inline]
-    pub(crate) fn by_last(&self) -> BlockId {
-        BlockId(self.successor.get(self.previous as usize).copied().unwrap_or(0))
+    pub(crate) fn successor(&self, rank: u8) -> BlockId {
+        let after = &self.after[self.previous as usize];
+        BlockId(after.successors.get(usize::from(rank)).copied().unwrap_or(0))
     }
 
     /// This block it was. The caller made sure that the block exists.
@@ -62,8 +154,15 @@ impl Sequence {
     pub(crate) fn update(&mut self, block: BlockId) {
         let index = self.index();
         self.table[index] = block.0;
-        if let Some(successor) = self.successor.get_mut(self.previous as usize) {
-            *successor = block.0;
+        let successors = &mut self.after[self.previous as usize].successors;
+        if successors[0] != block.0 {
+            let mut next = block.0;
+            for successor in successors {
+                std::mem::swap(successor, &mut next);
+                if next == block.0 {
+                    break;
+                }
+            }
         }
         self.previous = block.0;
         self.history = self.history << 21 | u64::from(block.0 & 0x1f_ffff);

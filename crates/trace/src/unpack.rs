@@ -9,16 +9,17 @@
 use ichnos_base::{BlockId, Event, GuestVa, Record};
 
 use crate::bytes::{Cursor, Parse};
+use crate::chunk::MAX_RECORDS;
+use crate::coder::Decoding;
 use crate::error::Flaw;
 use crate::event_codec::get_event;
 use crate::flex::{Run, get_runs};
 use crate::mark::{self, Leave, Loose};
-use crate::pack::{
-    COLUMNS, FLEX, IDS, MARKS, MISSES, NOT_ALL, SEQUENCE, TOKENS, VALUE_BYTES, VALUE_TOKENS,
-};
-use crate::predict::{Misses, Predictors};
+use crate::misses::Misses;
+use crate::pack::{CODES, COLUMNS, FLEX, IDS, MARKS, MISSES, VALUE_BYTES, VALUE_TOKENS};
+use crate::predict::Predictors;
 use crate::roadmap::Roadmap;
-use crate::sequence::{self, Sequence};
+use crate::sequence::{Guess, Sequence};
 use crate::step::{Register, Step};
 use crate::values::{ValueReader, Values};
 use crate::wire::Wire;
@@ -76,13 +77,13 @@ pub(crate) struct Unpacker {
     at: [usize; COLUMNS],
     predictors: Predictors,
     sequence: Sequence,
+    decoding: Decoding,
     pub(crate) values: ValueReader,
     pub(crate) has_values: bool,
     loose_last: u64,
-    /// Executions until the next mark.
-    until_mark: u64,
-    /// The next block, if it was already looked at.
-    peeked: Option<(BlockId, u8)>,
+    ahead: Ahead,
+    /// The next block, if it was already looked at, and whether not all its words are as expected.
+    peeked: Option<(BlockId, bool)>,
     ended: bool,
 }
 
@@ -93,10 +94,11 @@ impl Unpacker {
             at: [0; COLUMNS],
             predictors: Predictors::new(),
             sequence: Sequence::new(),
+            decoding: Decoding::default(),
             values: ValueReader { values: Values::new(), tokens: 0, written: 0 },
             has_values: false,
             loose_last: 0,
-            until_mark: 0,
+            ahead: Ahead::default(),
             peeked: None,
             ended: true,
         }
@@ -119,12 +121,14 @@ impl Unpacker {
         }
         self.predictors.reset(roadmap.slots(), bits);
         self.sequence.reset(roadmap.len(), bits);
+        self.decoding = Decoding::new(&self.columns[CODES])?;
         self.has_values = flags & mark::HAS_VALUES != 0;
         if self.has_values {
             self.values.values.reset(bits);
             (self.values.tokens, self.values.written) = (0, 0);
         }
-        self.until_mark = marks.varint()?;
+        self.ahead = Ahead { until_mark: 0, may_follow: MAX_RECORDS };
+        self.ahead.expect(marks.varint()?)?;
         self.at[MARKS] = self.columns[MARKS].len() - marks.left();
         Ok(())
     }
@@ -132,7 +136,7 @@ impl Unpacker {
     /// The next item, or nothing at the end of the chunk.
     pub(crate) fn next(&mut self, roadmap: &Roadmap, burst: &mut Burst) -> Parse<Option<Item<'_>>> {
         loop {
-            if self.until_mark > 0 || self.peeked.is_some() {
+            if self.ahead.until_mark > 0 || self.peeked.is_some() {
                 self.fill_burst(roadmap, burst)?;
                 return Ok(Some(Item::Executions));
             }
@@ -154,7 +158,7 @@ impl Unpacker {
         }
         let (slot, wire) = Wire::read(&mut marks)?;
         self.predictors.set_wire(slot, wire)?;
-        self.until_mark = marks.varint()?;
+        self.ahead.expect(marks.varint()?)?;
         self.at[MARKS] = column.len() - marks.left();
         Ok(true)
     }
@@ -181,7 +185,7 @@ impl Unpacker {
             }
             _ => return Err(Flaw("a mark is of no kind")),
         };
-        self.until_mark = marks.varint()?;
+        self.ahead.expect(marks.varint()?)?;
         self.at[MARKS] = column.len() - marks.left();
         Ok(Some(item))
     }
@@ -203,15 +207,15 @@ impl Unpacker {
             mark::NEXT => Leave::Next(GuestVa(marks.varint()?)),
             _ => return Ok(Leave::Silent),
         };
-        self.until_mark = marks.varint()?;
+        self.ahead.expect(marks.varint()?)?;
         self.at[MARKS] = column.len() - marks.left();
         Ok(leave)
     }
 
     fn check_end(&self) -> Parse<()> {
-        let values = [VALUE_TOKENS, VALUE_BYTES];
-        let used = |c: &usize| values.contains(c) || self.at[*c] == self.columns[*c].len();
-        if (0..COLUMNS).all(|c| used(&c)) {
+        let others = [CODES, VALUE_TOKENS, VALUE_BYTES];
+        let used = |c: &usize| others.contains(c) || self.at[*c] == self.columns[*c].len();
+        if (0..COLUMNS).all(|c| used(&c)) && self.decoding.is_at_end(&self.columns[CODES]) {
             Ok(())
         } else {
             Err(Flaw("a column has bytes left over"))
@@ -242,19 +246,19 @@ impl Unpacker {
         burst.leave = Leave::Silent;
         let column = |c: usize| Cursor::new(self.columns[c].get(self.at[c]..).unwrap_or_default());
         let mut from = Columns {
-            sequence: column(SEQUENCE),
+            codes: &self.columns[CODES],
+            decoding: self.decoding,
             ids: column(IDS),
-            tokens: column(TOKENS),
             misses: Misses { columns: std::array::from_fn(|i| column(MISSES + i)) },
             flex: column(FLEX),
         };
         let mut next = self.peeked.take();
         while burst.blocks.len() < BURST {
-            let (id, token) = match next.take() {
+            let (id, missed) = match next.take() {
                 Some(next) => next,
-                None if self.until_mark == 0 => break,
+                None if self.ahead.until_mark == 0 => break,
                 None => {
-                    self.until_mark -= 1;
+                    self.ahead.until_mark -= 1;
                     from.block(&mut self.sequence)?
                 }
             };
@@ -262,13 +266,15 @@ impl Unpacker {
             self.sequence.update(id);
             burst.blocks.push(id);
             let predictors = &mut self.predictors;
-            if token & NOT_ALL == 0 {
+            burst.words.reserve(entry.shape.words.len());
+            if !missed {
                 for word in &entry.shape.words {
-                    burst.words.push(predictors.decode(word.slot.0, 0, &mut from.misses)?);
+                    burst.words.push(predictors.decode_expected(word.slot.0, &mut from.misses)?);
                 }
             } else {
                 for word in &entry.shape.words {
-                    let token = from.tokens.u8()?;
+                    let token =
+                        predictors.get_token(&mut from.decoding, from.codes, word.slot.0)?;
                     burst.words.push(predictors.decode(word.slot.0, token, &mut from.misses)?);
                 }
             }
@@ -276,17 +282,18 @@ impl Unpacker {
                 from.flexes(&entry.block.steps, predictors, burst)?;
             }
         }
-        if self.until_mark > 0 {
-            self.until_mark -= 1;
+        if self.ahead.until_mark > 0 {
+            self.ahead.until_mark -= 1;
             let next = from.block(&mut self.sequence)?;
             let entry =
                 roadmap.entry_pc(next.0).ok_or(Flaw("it needs a block that is not there"))?;
             self.peeked = Some(next);
             burst.leave = Leave::Next(entry);
         }
-        let left = [&from.sequence, &from.ids, &from.tokens];
-        let left = left.into_iter().chain(&from.misses.columns).chain([&from.flex]);
-        for (column, cursor) in (SEQUENCE..=FLEX).zip(left) {
+        self.decoding = from.decoding;
+        self.decoding.check(from.codes)?;
+        let left = [&from.ids].into_iter().chain(&from.misses.columns).chain([&from.flex]);
+        for (column, cursor) in (IDS..=FLEX).zip(left) {
             self.at[column] = self.columns[column].len() - cursor.left();
         }
         if self.peeked.is_none() {
@@ -296,25 +303,44 @@ impl Unpacker {
     }
 }
 
+/// Executions that are still to come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ahead {
+    until_mark: u64,
+    /// How many more the chunk may have. Its bytes do not bound them: what is expected takes next to none.
+    may_follow: u64,
+}
+
+impl Ahead {
+    /// So many come before the next mark.
+    fn expect(&mut self, executions: u64) -> Parse<()> {
+        let rest = self.may_follow.checked_sub(executions);
+        self.may_follow = rest.ok_or(Flaw("it has more executions than a chunk may have"))?;
+        self.until_mark = executions;
+        Ok(())
+    }
+}
+
 struct Columns<'a> {
-    sequence: Cursor<'a>,
+    codes: &'a [u8],
+    decoding: Decoding,
     ids: Cursor<'a>,
-    tokens: Cursor<'a>,
     misses: Misses<'a>,
     flex: Cursor<'a>,
 }
 
 impl Columns<'_> {
-    #[inline]
-    fn block(&mut self, sequence: &mut Sequence) -> Parse<(BlockId, u8)> {
-        let token = self.sequence.u8()?;
-        let id = match token & !NOT_ALL {
-            sequence::BY_HISTORY => sequence.by_history(),
-            sequence::BY_LAST => sequence.by_last(),
-            sequence::WRITTEN => BlockId(self.ids.u32()?),
-            _ => return Err(Flaw("an execution's token is unknown")),
+    #[inline(always)]
+    fn block(&mut self, sequence: &mut Sequence) -> Parse<(BlockId, bool)> {
+        let Some(guess) = sequence.decode(&mut self.decoding, self.codes) else {
+            return Ok((sequence.by_history(), false));
         };
-        Ok((id, token))
+        let id = match guess {
+            Guess::History => return Ok((sequence.by_history(), true)),
+            Guess::Successor(rank) => sequence.successor(rank),
+            Guess::None => BlockId(self.ids.u32()?),
+        };
+        Ok((id, sequence.decode_missed(&mut self.decoding, self.codes, id)))
     }
 
     #[cold]

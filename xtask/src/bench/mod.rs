@@ -26,7 +26,8 @@ const LIST: &str = "\
            --file: from a stored trace of 1 G references, reading included;
            --long: the memory that 10 G instructions take (records them first, takes long);
            --live: simulating running programs, beside Valgrind's cachegrind
-  popspy   what tracing unmodified executables costs, beside Valgrind's tools (takes minutes)
+  popspy   what tracing unmodified executables costs, beside Valgrind's tools (takes minutes);
+           long, short, start, memory: these parts alone; --rounds N; --elapsed: not processor time
   simics   the tables of the SimICS paper: native, QEMU, unprofiled, profiled (takes minutes)
   convert  lines a second of the text formats
 ";
@@ -50,7 +51,7 @@ pub fn dispatch(args: &[String]) -> Result<()> {
             Some("--live") => live::print(),
             Some(other) => bail!("expected --file, --long or --live, found `{other}`"),
         },
-        "popspy" => popspy::print(),
+        "popspy" => popspy::print(&args[1..]),
         "simics" => simics::print(),
         "convert" => run::cargo(&["bench", "-q", "-p", "ichnos-convert"]),
         other => bail!("there is no measurement `{other}`; `cargo xtask bench` lists them"),

@@ -11,16 +11,52 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use super::inputs::{self, Size};
 use super::memory;
 use crate::run;
 
-/// How often each measurement is made.
-const ROUNDS: usize = 3;
 /// What takes longer than this is measured once.
 const LONG: f64 = 5.0;
+/// The column whose trace is kept, and its file.
+const STORED: (&str, &str) = ("stored", "stored.ichnos");
+
+/// What is measured, and how.
+struct Plan {
+    /// How often each measurement is made.
+    rounds: usize,
+    /// Elapsed time counts instead of processor time.
+    elapsed: bool,
+    /// The parts that are wanted; all if none is named.
+    parts: Vec<String>,
+}
+
+impl Plan {
+    fn parse(args: &[String]) -> Result<Self> {
+        let mut plan = Self { rounds: 3, elapsed: false, parts: Vec::new() };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--rounds" => {
+                    let count = args.next().context("--rounds needs a number")?;
+                    plan.rounds = count.parse().context("--rounds needs a number")?;
+                }
+                "--elapsed" => plan.elapsed = true,
+                "long" | "short" | "start" | "memory" => plan.parts.push(arg.clone()),
+                other => bail!(
+                    "expected --rounds N, --elapsed, long, short, start or memory, found `{other}`"
+                ),
+            }
+        }
+        Ok(plan)
+    }
+
+    fn wants(&self, part: &str) -> bool {
+        self.parts.is_empty() || self.parts.iter().any(|p| p == part)
+    }
+}
 
 /// A way to run a program: a name, and the words before it.
 struct Mode {
@@ -29,19 +65,30 @@ struct Mode {
 }
 
 /// Prints the tables.
-pub fn print() -> Result<()> {
+pub fn print(args: &[String]) -> Result<()> {
+    let plan = Plan::parse(args)?;
     run::cargo(&["build", "--release", "-q", "-p", "ichnos-cli"])?;
     let folder = run::root().join("target/bench/popspy");
     std::fs::create_dir_all(&folder)?;
     inputs::write(&folder)?;
-    println!("processor time over native, the least of {ROUNDS} runs (one if it takes long)\n");
-    part(&folder, Size::Long, &cheap_modes())?;
-    println!();
-    part(&folder, Size::Short, &dear_modes(&folder))?;
-    println!();
-    start_up(&folder)?;
-    println!();
-    memory::print(&folder, &ichnos())
+    let what = if plan.elapsed { "elapsed time" } else { "processor time" };
+    println!("{what} over native, the least of {} runs (one if it takes long)\n", plan.rounds);
+    if plan.wants("long") {
+        part(&folder, Size::Long, &cheap_modes(), &plan)?;
+        println!();
+    }
+    if plan.wants("short") {
+        part(&folder, Size::Short, &dear_modes(&folder), &plan)?;
+        println!();
+    }
+    if plan.wants("start") {
+        start_up(&folder)?;
+        println!();
+    }
+    if plan.wants("memory") {
+        memory::print(&folder, &ichnos())?;
+    }
+    Ok(())
 }
 
 fn ichnos() -> PathBuf {
@@ -62,9 +109,11 @@ fn cheap_modes() -> Vec<Mode> {
 
 fn dear_modes(folder: &Path) -> Vec<Mode> {
     let ichnos = ichnos().to_string_lossy().into_owned();
-    let file = folder.join("stored.ichnos").to_string_lossy().into_owned();
+    let file = folder.join(STORED.1).to_string_lossy().into_owned();
     let mut modes = vec![
-        mode("stored", &[&ichnos, "record", "-q", "-o", &file, "--"]),
+        mode("engine", &[&ichnos, "record", "--trace", "off", "--"]),
+        mode("dropped", &[&ichnos, "record", "--trace", "drop", "--"]),
+        mode(STORED.0, &[&ichnos, "record", "-q", "-o", &file, "--"]),
         mode("live sim", &[&ichnos, "sim", "--collector", "exec", "--"]),
     ];
     if Path::new("/usr/bin/valgrind").exists() {
@@ -74,7 +123,7 @@ fn dear_modes(folder: &Path) -> Vec<Mode> {
                 "vg cachegr",
                 &["--tool=cachegrind", "--cache-sim=yes", "--cachegrind-out-file=/dev/null"],
             ),
-            ("vg lackey", &["--tool=lackey"]),
+            ("vg lackey", &["--tool=lackey", "--trace-mem=yes"]),
         ];
         for (name, words) in tools {
             let mut all = vec!["valgrind", "-q"];
@@ -86,10 +135,11 @@ fn dear_modes(folder: &Path) -> Vec<Mode> {
 }
 
 /// Measures and prints one table.
-fn part(folder: &Path, size: Size, modes: &[Mode]) -> Result<()> {
+fn part(folder: &Path, size: Size, modes: &[Mode], plan: &Plan) -> Result<()> {
+    let stores = modes.iter().any(|m| m.name == STORED.0);
     print!("{:<10} {:>9}", "program", "native s");
     modes.iter().for_each(|m| print!(" {:>10}", m.name));
-    println!();
+    println!("{}", if stores { "  bits/insn" } else { "" });
     let mut products = vec![0.0; modes.len()];
     let mut rows = 0;
     for program in inputs::programs(size) {
@@ -97,13 +147,16 @@ fn part(folder: &Path, size: Size, modes: &[Mode]) -> Result<()> {
             println!("{:<10} is not installed", program.name);
             continue;
         }
-        let (native, times) = row(folder, &program.words, modes)?;
+        let (native, times) = row(folder, &program.words, modes, plan)?;
         print!("{:<10} {native:>9.3}", program.name);
         for (time, product) in times.iter().zip(&mut products) {
             print!(" {:>10.2}", time / native);
             *product += (time / native).ln();
         }
-        println!();
+        match stores {
+            true => println!(" {:>10.3}", bits(&folder.join(STORED.1))?),
+            false => println!(),
+        }
         rows += 1;
     }
     print!("{:<10} {:>9}", "geomean", "");
@@ -115,31 +168,41 @@ fn part(folder: &Path, size: Size, modes: &[Mode]) -> Result<()> {
 }
 
 /// The least times of a program: alone, and under each mode.
-fn row(folder: &Path, program: &[String], modes: &[Mode]) -> Result<(f64, Vec<f64>)> {
+fn row(folder: &Path, program: &[String], modes: &[Mode], plan: &Plan) -> Result<(f64, Vec<f64>)> {
     let mut native = f64::MAX;
     let mut least = vec![f64::MAX; modes.len()];
-    for round in 0..ROUNDS {
-        native = native.min(processor_time(folder, &[], program)?);
-        for (mode, time) in modes.iter().zip(&mut least) {
-            if round == 0 || *time < LONG {
-                *time = time.min(processor_time(folder, &mode.words, program)?);
+    for round in 0..plan.rounds {
+        native = native.min(time(folder, &[], program, plan)?);
+        for (mode, best) in modes.iter().zip(&mut least) {
+            if round == 0 || *best < LONG {
+                *best = best.min(time(folder, &mode.words, program, plan)?);
             }
         }
     }
     Ok((native, least))
 }
 
-/// Seconds of processor time that a command and all it starts take.
-fn processor_time(folder: &Path, before: &[String], program: &[String]) -> Result<f64> {
+/// Bits an instruction of a stored trace.
+fn bits(file: &Path) -> Result<f64> {
+    let mut info = Command::new(ichnos());
+    info.args(["info", "--json"]).arg(file);
+    let info: Value = serde_json::from_str(&run::output(&mut info)?)?;
+    let insns = info["instructions"].as_f64().context("the trace says no instructions")?;
+    Ok(std::fs::metadata(file)?.len() as f64 * 8.0 / insns.max(1.0))
+}
+
+/// Seconds that a command and all it starts take.
+fn time(folder: &Path, before: &[String], program: &[String], plan: &Plan) -> Result<f64> {
     let mut bash = Command::new("bash");
     // The words are passed as arguments, so that nothing needs quoting.
-    bash.args(["-c", "TIMEFORMAT='%U %S'; { time \"$@\" >/dev/null 2>&1; } 2>&1", "bash"]);
+    bash.args(["-c", "TIMEFORMAT='%U %S %R'; { time \"$@\" >/dev/null 2>&1; } 2>&1", "bash"]);
     bash.args(before).args(program).current_dir(folder).stdin(Stdio::null());
     let text = run::output(&mut bash)?;
     let numbers: Vec<f64> = text.split_whitespace().filter_map(|w| w.parse().ok()).collect();
     match numbers[..] {
-        [user, system] => Ok(user + system),
-        _ => anyhow::bail!("bash says `{}` instead of two times", text.trim()),
+        [_, _, elapsed] if plan.elapsed => Ok(elapsed),
+        [user, system, _] => Ok(user + system),
+        _ => bail!("bash says `{}` instead of three times", text.trim()),
     }
 }
 

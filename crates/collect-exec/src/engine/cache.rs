@@ -13,14 +13,15 @@ use ichnos_codemem::{Copied, Region, Where};
 
 use super::ctx::exit;
 use super::emit::{Emit, LEAVE_LEN};
-use super::fragment::{Exit, Fragment, Pad, PadKind};
+use super::exits::OpenExit;
+use super::fragment::{Exit, Fragment, Kind, Pad, PadKind};
 use super::guards::Guards;
 use super::hash::Fast;
 use super::index::Index;
 use super::mangle::reach;
 use super::pages::Pages;
 use super::places::{self, Gap};
-use super::translate::{Draft, Failure, OpenExit, Surroundings, translate};
+use super::translate::{Draft, Failure, Surroundings, translate};
 use super::{sync, sys, tap, trace};
 use crate::window;
 use crate::words::RoadmapHead;
@@ -28,8 +29,8 @@ use crate::words::RoadmapHead;
 const PAGE_SHIFT: u32 = 12;
 /// Room of an exit stub, so that constants among them stay aligned.
 const STUB: usize = LEAVE_LEN.next_multiple_of(8);
-/// The largest fragment.
-const MOST_CODE: usize = 16 << 10;
+/// What a fragment takes at most, with its exits.
+const ROOM: usize = 32 << 10;
 
 /// The cache.
 pub struct Cache {
@@ -37,21 +38,42 @@ pub struct Cache {
     order: Vec<Vec<u32>>,
     fragments: Vec<Fragment>,
     exits: Vec<Exit>,
-    by_pc: HashMap<u64, u32, Fast>,
+    books: [Book; Kind::COUNT],
     by_page: HashMap<u64, Vec<u32>, Fast>,
-    /// Targets of jumps and calls.
-    pub jumps: Index,
-    /// Targets of returns.
-    pub rets: Index,
     /// Where the program's code is.
     pub pages: Pages,
-    /// Whether what runs is recorded.
-    traced: bool,
+    /// Whether what runs is counted.
+    counted: bool,
     /// Pages that the program may write but that are closed to writing while fragments translate
     /// them, so that a change is noticed.
     pub guards: Guards,
     /// Fragments taken out, for their threads' tables.
     pub removed: Vec<Pad>,
+    /// How often the cache was emptied.
+    filling: u64,
+    /// Whether it is to be emptied as soon as nobody runs in it.
+    retired: bool,
+}
+
+/// The fragments of one kind by the program's addresses.
+pub struct Book {
+    by_pc: HashMap<u64, u32, Fast>,
+    /// Targets of jumps and calls.
+    pub jumps: Index,
+    /// Targets of returns.
+    pub rets: Index,
+}
+
+impl Book {
+    fn new() -> Self {
+        Self { by_pc: HashMap::default(), jumps: Index::new(), rets: Index::new() }
+    }
+
+    fn clear(&mut self) {
+        self.by_pc.clear();
+        self.jumps.clear();
+        self.rets.clear();
+    }
 }
 
 struct Around<'a> {
@@ -59,6 +81,7 @@ struct Around<'a> {
     by_pc: &'a HashMap<u64, u32, Fast>,
     region: &'a mut Region,
     traced: bool,
+    counted: bool,
 }
 
 impl Surroundings for Around<'_> {
@@ -74,6 +97,10 @@ impl Surroundings for Around<'_> {
         self.traced
     }
 
+    fn counted(&self) -> bool {
+        self.counted
+    }
+
     fn identifiers(&mut self, count: usize) -> u32 {
         tap::header().blocks.fetch_add(count as u32, Ordering::Relaxed)
     }
@@ -87,20 +114,20 @@ impl Surroundings for Around<'_> {
 
 impl Cache {
     /// An empty cache with regions in these gaps.
-    pub fn new(gaps: &[Gap], traced: bool) -> Self {
+    pub fn new(gaps: &[Gap], counted: bool) -> Self {
         let mut cache = Self {
             regions: Vec::new(),
             order: Vec::new(),
             fragments: Vec::new(),
             exits: Vec::new(),
-            by_pc: HashMap::default(),
+            books: [Book::new(), Book::new()],
             by_page: HashMap::default(),
-            jumps: Index::new(),
-            rets: Index::new(),
             pages: Pages::new(),
-            traced,
+            counted,
             guards: Guards::new(),
             removed: Vec::new(),
+            filling: 1,
+            retired: false,
         };
         let mut view = window::VIEWS;
         for gap in gaps {
@@ -124,6 +151,45 @@ impl Cache {
         (self.fragments.len(), bytes)
     }
 
+    /// What there is of a kind.
+    pub fn book(&self, kind: Kind) -> &Book {
+        &self.books[kind as usize]
+    }
+
+    /// The number of the present filling.
+    pub fn filling(&self) -> u64 {
+        self.filling
+    }
+
+    /// Takes all fragments off the books; their code stays until [`Cache::empty`].
+    pub fn retire(&mut self) {
+        if self.retired {
+            return;
+        }
+        self.retired = true;
+        for &exit in self.exits.iter().filter(|exit| exit.linked.is_some()) {
+            self.patch(exit, exit.stub);
+        }
+        for fragment in &mut self.fragments {
+            fragment.live = false;
+            fragment.incoming.clear();
+        }
+        self.exits.iter_mut().for_each(|exit| exit.linked = None);
+        self.books.iter_mut().for_each(Book::clear);
+        self.by_page.clear();
+        self.removed.clear();
+    }
+
+    /// Makes all memory free again. Nobody runs in it, and nobody has an exit's number.
+    pub fn empty(&mut self) {
+        self.regions.iter_mut().for_each(Region::reset);
+        self.order.iter_mut().for_each(Vec::clear);
+        self.fragments.clear();
+        self.exits.clear();
+        self.retired = false;
+        self.filling += 1;
+    }
+
     /// A fragment.
     pub fn fragment(&self, id: u32) -> &Fragment {
         &self.fragments[id as usize]
@@ -135,18 +201,18 @@ impl Cache {
     }
 
     /// The fragment that begins at an address of the program, made if need be.
-    pub fn find(&mut self, pc: u64, pad: Option<PadKind>) -> Result<u32, Failure> {
-        if let Some(&id) = self.by_pc.get(&pc) {
+    pub fn find(&mut self, pc: u64, pad: Option<PadKind>, kind: Kind) -> Result<u32, Failure> {
+        if let Some(&id) = self.book(kind).by_pc.get(&pc) {
             return Ok(id);
         }
         let region = self.region_for(pc);
-        if self.regions[region].left() < 2 * MOST_CODE {
-            sys::die("the code cache is full");
+        if self.retired || self.regions[region].left() < ROOM {
+            return Err(Failure::Full);
         }
-        let mut draft = self.draft(pc, region, pad)?;
+        let mut draft = self.draft(pc, region, pad, kind)?;
         // What was read before its pages were closed may have changed since.
         while self.guard(&draft.source) {
-            draft = self.draft(pc, region, pad)?;
+            draft = self.draft(pc, region, pad, kind)?;
         }
         for told in &draft.told {
             let head = RoadmapHead {
@@ -158,13 +224,21 @@ impl Cache {
             };
             trace::describe(head, &told.code);
         }
-        Ok(self.place(draft, pc, region))
+        Ok(self.place(draft, pc, region, kind))
     }
 
-    fn draft(&mut self, pc: u64, region: usize, pad: Option<PadKind>) -> Result<Draft, Failure> {
+    fn draft(
+        &mut self,
+        pc: u64,
+        region: usize,
+        pad: Option<PadKind>,
+        kind: Kind,
+    ) -> Result<Draft, Failure> {
         let base = self.regions[region].next().0.next_multiple_of(16);
-        let (pages, by_pc, traced) = (&mut self.pages, &self.by_pc, self.traced);
-        let mut around = Around { pages, by_pc, region: &mut self.regions[region], traced };
+        let (pages, by_pc) = (&mut self.pages, &self.books[kind as usize].by_pc);
+        let (traced, counted) = (kind == Kind::Recorded, self.counted);
+        let mut around =
+            Around { pages, by_pc, region: &mut self.regions[region], traced, counted };
         translate(&mut around, pc, base, pad)
     }
 
@@ -187,28 +261,30 @@ impl Cache {
     }
 
     /// The landing pad for jumps to a fragment, made if need be.
-    pub fn jump_pad(&mut self, id: u32) -> u64 {
-        let pc = self.fragment(id).pc;
-        if let Some(pad) = self.jumps.get(pc) {
-            return pad;
+    pub fn jump_pad(&mut self, id: u32) -> Option<u64> {
+        let (pc, kind) = (self.fragment(id).pc, self.fragment(id).kind as usize);
+        if let Some(pad) = self.books[kind].jumps.get(pc) {
+            return Some(pad);
         }
         let known = self.fragment(id).pads.iter().find(|p| p.kind == PadKind::Jump);
         let at = match known {
             Some(pad) => pad.at,
-            None => self.separate_pad(id, PadKind::Jump),
+            None => self.separate_pad(id, PadKind::Jump)?,
         };
-        self.jumps.insert(pc, at);
-        at
+        self.books[kind].jumps.insert(pc, at);
+        Some(at)
     }
 
     /// A landing pad for returns to a fragment that no translated call goes back to.
-    pub fn ret_pad(&mut self, id: u32) -> u64 {
-        let at = self.separate_pad(id, PadKind::Ret);
-        self.rets.insert(self.fragment(id).pc, at);
-        at
+    pub fn ret_pad(&mut self, id: u32) -> Option<u64> {
+        let at = self.separate_pad(id, PadKind::Ret)?;
+        let (pc, kind) = (self.fragment(id).pc, self.fragment(id).kind as usize);
+        self.books[kind].rets.insert(pc, at);
+        Some(at)
     }
 
-    fn separate_pad(&mut self, id: u32, kind: PadKind) -> u64 {
+    /// `None` if there is no room for one: then every such transfer comes to the dispatcher.
+    fn separate_pad(&mut self, id: u32, kind: PadKind) -> Option<u64> {
         let (pc, region, start) = {
             let f = self.fragment(id);
             (f.pc, f.region, f.start)
@@ -223,12 +299,9 @@ impl Cache {
         let fix = emit.jump();
         let next = at + emit.offset() as u64;
         emit.fix32(fix, start.wrapping_sub(next) as u32);
-        let done = region.alloc(emit.offset()).and_then(|at| region.write(at, emit.bytes()));
-        if done.is_err() {
-            sys::die("the code cache is full");
-        }
+        region.alloc(emit.offset()).and_then(|at| region.write(at, emit.bytes())).ok()?;
         self.fragments[id as usize].pads.push(Pad { kind, tag: pc, at });
-        at
+        Some(at)
     }
 
     /// Leads an exit straight to a fragment.
@@ -240,29 +313,25 @@ impl Cache {
             return;
         }
         let start = self.fragments[to as usize].start;
-        let landing = match reach(exit.patch + 4, start) {
-            Some(_) => start,
-            None => self.far_jump(exit, start),
-        };
+        let near = reach(exit.patch + 4, start).map(|_| start);
+        let Some(landing) = near.or_else(|| self.far_jump(exit, start)) else { return };
         self.patch(exit, landing);
         self.exits[index as usize].linked = Some(to);
         self.fragments[to as usize].incoming.push(index as u32);
     }
 
-    /// An indirect jump with the address beside it, for a fragment in another region.
-    fn far_jump(&mut self, exit: Exit, start: u64) -> u64 {
+    /// An indirect jump with the address beside it, for a fragment in another region; `None` if there
+    /// is no room.
+    fn far_jump(&mut self, exit: Exit, start: u64) -> Option<u64> {
         let mut code = vec![0xff, 0x25, 2, 0, 0, 0, 0xcc, 0xcc];
         code.extend(start.to_le_bytes());
         let region = self.fragments[exit.from as usize].region;
         let region = &mut self.regions[region];
         let placed = region.alloc_cold(code.len());
-        match placed.and_then(|at| region.write(at, &code).map(|()| at)) {
-            Ok(at) => at.0,
-            Err(_) => sys::die("the code cache is full"),
-        }
+        placed.and_then(|at| region.write(at, &code).map(|()| at.0)).ok()
     }
 
-    fn patch(&mut self, exit: Exit, landing: u64) {
+    fn patch(&self, exit: Exit, landing: u64) {
         let region = &self.regions[self.fragments[exit.from as usize].region];
         let distance = landing.wrapping_sub(exit.patch + 4) as u32;
         if region.patch_u32(CacheAddr(exit.patch), distance).is_err() {
@@ -303,9 +372,9 @@ impl Cache {
         fragment.live = false;
         let incoming = std::mem::take(&mut fragment.incoming);
         let pads = std::mem::take(&mut fragment.pads);
-        let (pc, exits) = (fragment.pc, fragment.exits.clone());
-        if self.by_pc.get(&pc) == Some(&id) {
-            self.by_pc.remove(&pc);
+        let (pc, exits, kind) = (fragment.pc, fragment.exits.clone(), fragment.kind as usize);
+        if self.books[kind].by_pc.get(&pc) == Some(&id) {
+            self.books[kind].by_pc.remove(&pc);
         }
         for index in incoming {
             let exit = self.exits[index as usize];
@@ -321,8 +390,8 @@ impl Cache {
         }
         for pad in pads {
             let index = match pad.kind {
-                PadKind::Jump => &mut self.jumps,
-                PadKind::Ret => &mut self.rets,
+                PadKind::Jump => &mut self.books[kind].jumps,
+                PadKind::Ret => &mut self.books[kind].rets,
             };
             if index.get(pad.tag) == Some(pad.at) {
                 index.remove(pad.tag);
@@ -353,7 +422,7 @@ impl Cache {
         self.regions.iter().position(near).unwrap_or(self.regions.len() - 1)
     }
 
-    fn place(&mut self, mut draft: Draft, pc: u64, region: usize) -> u32 {
+    fn place(&mut self, mut draft: Draft, pc: u64, region: usize, kind: Kind) -> u32 {
         let id = self.fragments.len() as u32;
         let base = draft.emit.base();
         let first = self.exits.len() as u32;
@@ -370,10 +439,15 @@ impl Cache {
         if written.is_err() {
             sys::die("the code cache is full");
         }
-        self.enter(draft, pc, region, first);
+        self.enter(draft, pc, (region, kind), first);
+        for index in first..self.exits.len() as u32 {
+            if let Some(to) = self.exits[index as usize].linked {
+                self.fragments[to as usize].incoming.push(index);
+            }
+        }
         for index in first..self.exits.len() as u32 {
             let exit = self.exits[index as usize];
-            if let (true, Some(&to)) = (exit.patch != 0, self.by_pc.get(&exit.target)) {
+            if let (true, Some(&to)) = (exit.patch != 0, self.book(kind).by_pc.get(&exit.target)) {
                 self.link(exit::FIRST + u64::from(index), to);
             }
         }
@@ -382,7 +456,7 @@ impl Cache {
 
     /// Enters a placed draft in the books: one fragment, or two if it ends with a call. They
     /// stand for the same pages, so that neither outlives the other.
-    fn enter(&mut self, draft: Draft, pc: u64, region: usize, first: u32) {
+    fn enter(&mut self, draft: Draft, pc: u64, (region, kind): (usize, Kind), first: u32) {
         let (base, end) = (draft.emit.base(), draft.emit.base() + draft.emit.offset() as u64);
         let pages = pages_of(&draft.source);
         let last = self.exits.len() as u32;
@@ -403,6 +477,7 @@ impl Cache {
         let fragment = Fragment {
             pc,
             start: base + draft.entry as u64,
+            inner: base + draft.inner.unwrap_or(draft.entry) as u64,
             base,
             end: own_end,
             region,
@@ -411,12 +486,14 @@ impl Cache {
             exits: first..first + own,
             pads,
             live: true,
+            kind,
         };
         self.register(fragment, &pages);
         if let Some((call, start, sites, pads)) = call {
             let fragment = Fragment {
                 pc: call.pc,
                 start: base + call.entry as u64,
+                inner: base + call.entry as u64,
                 base: start,
                 end,
                 region,
@@ -425,6 +502,7 @@ impl Cache {
                 exits: first + own..last,
                 pads,
                 live: true,
+                kind,
             };
             self.register(fragment, &pages);
         }
@@ -433,12 +511,12 @@ impl Cache {
     fn register(&mut self, fragment: Fragment, pages: &[u64]) {
         let id = self.fragments.len() as u32;
         for pad in fragment.pads.iter().filter(|p| p.kind == PadKind::Ret) {
-            self.rets.insert(pad.tag, pad.at);
+            self.books[fragment.kind as usize].rets.insert(pad.tag, pad.at);
         }
         for &page in pages {
             self.by_page.entry(page).or_default().push(id);
         }
-        self.by_pc.insert(fragment.pc, id);
+        self.books[fragment.kind as usize].by_pc.insert(fragment.pc, id);
         self.order[fragment.region].push(id);
         self.fragments.push(fragment);
     }
@@ -459,6 +537,14 @@ impl Cache {
             exit.stub = emit.base() + (inline + LEAVE_LEN) as u64;
         }
         if let Some(patch) = open.patch {
+            exit.patch = emit.base() + patch as u64;
+            if let Some((landing, stub)) = open.own {
+                exit.stub = emit.base() + stub as u64;
+                exit.linked = Some(from);
+                emit.fix32(patch, landing.wrapping_sub(patch + 4) as u32);
+                self.exits.push(exit);
+                return;
+            }
             let mut stub = Emit::new(0);
             stub.leave(number);
             let memory = &mut self.regions[region];
@@ -466,7 +552,6 @@ impl Cache {
             let placed = placed.and_then(|at| memory.write(at, stub.bytes()).map(|()| at));
             let Ok(at) = placed else { sys::die("the code cache is full") };
             exit.stub = at.0;
-            exit.patch = emit.base() + patch as u64;
             emit.fix32(patch, at.0.wrapping_sub(exit.patch + 4) as u32);
         }
         self.exits.push(exit);

@@ -7,6 +7,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::mem::offset_of;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::glue;
 
 /// Bytes of the vector-state area.
 pub const XSAVE_LEN: usize = 12 << 10;
@@ -67,6 +70,8 @@ pub struct Ctx {
     pub exit: u64,
     /// Where to leave the cache.
     pub glue_exit: u64,
+    /// Where to go last before entering the cache.
+    pub glue_enter: u64,
     /// Where a pad for jumps goes that was reached for another target.
     pub miss_jump: u64,
     /// Where a pad for returns goes that was reached for another target.
@@ -103,7 +108,19 @@ pub struct Ctx {
     pub buffer_index: u32,
     /// The trace's number of the thread.
     pub id: u32,
-    /// Not zero if the thread is about to run an instruction whose block is already recorded.
+    /// How many instructions may run before the thread must ask again, less one.
+    pub budget: u64,
+    /// How many it has been given so far.
+    pub granted: u64,
+    /// Not zero if the thread runs recorded fragments.
+    pub recorded: u64,
+    /// How many it had done when something was told last while it was not recorded.
+    pub gap_from: u64,
+    /// Not zero while the thread cannot be in translated code: it will ask for a fragment before.
+    pub outside: AtomicU64,
+    /// Which filling of the cache the thread last asked for a fragment of.
+    pub filling: u64,
+    /// The instruction, if any, that the thread is about to run and whose block is already recorded.
     pub resumed: u64,
     /// The engine's own per-thread data.
     pub thread: *mut super::thread::Thread,
@@ -138,11 +155,28 @@ pub mod at {
     pub const BUFFER: u32 = offset_of!(Ctx, buffer) as u32;
     /// Of [`Ctx::regs`], of which translated code may use the places of registers that it borrows.
     pub const REGS: u32 = offset_of!(Ctx, regs) as u32;
+    /// Of [`Ctx::budget`].
+    pub const BUDGET: u32 = offset_of!(Ctx, budget) as u32;
     /// Of [`Ctx::gs`].
     pub const GS: u32 = offset_of!(Ctx, gs) as u32;
 }
 
 impl Ctx {
+    /// Empties both tables of indirect targets. Their thread may look into them meanwhile: it finds an
+    /// old entry or none.
+    pub fn forget_targets(&self) {
+        let tables = [
+            (JUMP_TABLE, glue::address(glue::ichnos_miss_jump)),
+            (RET_TABLE, glue::address(glue::ichnos_miss_ret)),
+        ];
+        for (table, miss) in tables {
+            let slots = (self.this + u64::from(table)) as *const AtomicU64;
+            // SAFETY: a context stands at the head of a block that holds both tables.
+            let slots = unsafe { std::slice::from_raw_parts(slots, TABLE_LEN) };
+            slots.iter().for_each(|slot| slot.store(miss, Ordering::Relaxed));
+        }
+    }
+
     /// An entry of one of the two tables in this thread's block.
     ///
     /// # Safety

@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use ichnos_base::GuestVa;
 use ichnos_isa_x86::{Inst, MAX_LEN};
 
-use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE, exit};
-use super::fragment::{Exit, ExitKind, PadKind};
+use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE, exit, reg};
+use super::fragment::{Exit, ExitKind, Kind, PadKind};
 use super::state::{self, State};
 use super::translate::Failure;
-use super::{flexible, signals, sync, sys, syscalls, trace};
+use super::{count, flexible, signals, sync, sys, syscalls, trace};
 use crate::words;
 
 /// Called by the glue, on the engine's stack, with the program's state in the context.
@@ -24,13 +24,19 @@ pub unsafe extern "C" fn dispatch(ctx: *mut Ctx) {
     if way == Way::Resume {
         return;
     }
+    ctx.outside.store(1, Ordering::Release);
+    let mut same_stack = way != Way::Plain;
     loop {
         if ctx.pending != 0 {
             signals::deliver(ctx);
+            same_stack = false;
         }
         if go_on(ctx, state, way) {
-            return;
+            break;
         }
+    }
+    if !same_stack {
+        trace::event(ctx, words::STACK, ctx.regs[reg::RSP]);
     }
 }
 
@@ -62,6 +68,9 @@ fn reason(ctx: &mut Ctx, state: &State) -> Way {
             if why == exit::FAULT || ctx.resumed != 0 {
                 trace::event(ctx, words::CUT, ctx.rip);
             }
+            if why == exit::PENDING && ctx.resumed == ctx.rip {
+                count::put_back(ctx, 1);
+            }
             ctx.resumed = 0;
             Way::Plain
         }
@@ -81,16 +90,20 @@ fn left_by(ctx: &mut Ctx, exit: Exit, number: u64) -> Way {
         ExitKind::Syscall => {
             // A signal that already waits comes before the call.
             if ctx.pending == 0 {
+                ctx.outside.store(1, Ordering::Release);
                 syscalls::run(ctx);
             } else {
                 trace::event(ctx, words::CUT, ctx.rip);
+                count::put_back(ctx, 1);
             }
         }
-        ExitKind::Flexible | ExitKind::Mark if ctx.pending != 0 => {}
+        ExitKind::Flexible if ctx.pending != 0 => count::put_back(ctx, 1),
+        ExitKind::Mark if ctx.pending != 0 => {}
+        ExitKind::Count => count::expired(ctx),
         ExitKind::Flexible => {
             tell_accesses(ctx, &exit);
             ctx.target = exit.stub;
-            ctx.resumed = 1;
+            ctx.resumed = exit.target;
             return Way::Resume;
         }
         ExitKind::Mark => {
@@ -125,34 +138,49 @@ fn go_on(ctx: &mut Ctx, state: &State, way: Way) -> bool {
         Way::Indirect(PadKind::Jump, target) if target == pc => Some(PadKind::Jump),
         _ => None,
     };
-    let id = match cache.find(pc, wants) {
-        Ok(id) => id,
-        Err(failure) => {
-            drop(cache);
-            let signal = match failure {
-                Failure::NotExecutable => libc::SIGSEGV,
-                Failure::Invalid => libc::SIGILL,
-            };
-            signals::raise_fault(ctx, signal, pc);
-            return false;
-        }
+    let kind = if ctx.recorded == 0 { Kind::Plain } else { Kind::Recorded };
+    let id = loop {
+        let signal = match cache.find(pc, wants, kind) {
+            Ok(id) => break id,
+            Err(Failure::Full) => {
+                cache = state.refill(cache);
+                continue;
+            }
+            Err(Failure::NotExecutable) => libc::SIGSEGV,
+            Err(Failure::Invalid) => libc::SIGILL,
+        };
+        drop(cache);
+        signals::raise_fault(ctx, signal, pc);
+        return false;
     };
+    // What was linked or looked up in an earlier filling of the cache is gone, and what was in
+    // fragments of the other kind leads to those.
+    let filling = cache.filling() * Kind::COUNT as u64 + kind as u64;
+    let same = ctx.filling == filling;
+    if !same {
+        ctx.forget_targets();
+        ctx.filling = filling;
+    }
     match way {
-        Way::Exit(number, target) if target == pc => cache.link(number, id),
-        Way::Indirect(kind, target) if target == pc => {
-            let (table, pad) = match kind {
+        Way::Exit(number, target) if target == pc && same => cache.link(number, id),
+        Way::Indirect(pad, target) if target == pc => {
+            let (table, pad) = match pad {
                 PadKind::Jump => (JUMP_TABLE, cache.jump_pad(id)),
                 PadKind::Ret => {
-                    (RET_TABLE, cache.rets.get(pc).unwrap_or_else(|| cache.ret_pad(id)))
+                    let known = cache.book(kind).rets.get(pc);
+                    (RET_TABLE, known.or_else(|| cache.ret_pad(id)))
                 }
             };
-            // SAFETY: the context stands at the head of its thread's block.
-            unsafe { *ctx.table_slot(table, pc) = pad };
+            if let Some(pad) = pad {
+                // SAFETY: the context stands at the head of its thread's block.
+                unsafe { *ctx.table_slot(table, pc) = pad };
+            }
         }
         _ => {}
     }
-    ctx.jump_index = cache.jumps.address();
-    ctx.ret_index = cache.rets.address();
+    ctx.jump_index = cache.book(kind).jumps.address();
+    ctx.ret_index = cache.book(kind).rets.address();
     ctx.target = cache.fragment(id).start;
+    ctx.outside.store(0, Ordering::Release);
     true
 }

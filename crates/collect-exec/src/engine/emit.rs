@@ -96,6 +96,12 @@ impl Emit {
         }
     }
 
+    /// `mov to, from`.
+    pub fn copy(&mut self, to: Gp, from: Gp) {
+        let rex = 0x48 | (from.0 >> 3) << 2 | to.0 >> 3;
+        self.raw(&[rex, 0x89, 0xc0 | (from.0 & 7) << 3 | to.0 & 7]);
+    }
+
     /// `jmp gs:[slot]`.
     pub fn jump_slot(&mut self, slot: u32) {
         self.raw(&[0x65, 0xff, 0x24, 0x25]);
@@ -162,6 +168,29 @@ impl Emit {
     pub fn verify_return(&mut self, tag: u64) {
         self.raw(&[0x48, 0x89, 0x4c, 0x24, 0xf8]); // mov [rsp-8], rcx
         self.verify(tag, at::MISS_RET);
+    }
+
+    /// Goes on behind the code that `otherwise` writes unless the thread's budget is used up. Flags stay as
+    /// they are: whether a budget is negative is seen by its upper bytes.
+    pub fn unless_spent(&mut self, otherwise: impl FnOnce(&mut Self)) {
+        self.save(at::SPILL_RCX, RCX);
+        self.raw(&[0x65, 0x0f, 0xb7, 0x0c, 0x25]); // movzx ecx, word gs:[budget+6]
+        self.raw(&(at::BUDGET + 6).to_le_bytes());
+        self.raw(&[0xe3, 0]); // jrcxz over what follows
+        let over = self.offset();
+        self.load(RCX, at::SPILL_RCX);
+        otherwise(self);
+        self.set_byte(over - 1, (self.offset() - over) as u8);
+        self.load(RCX, at::SPILL_RCX);
+    }
+
+    /// Takes `insns` off the thread's budget.
+    pub fn spend(&mut self, insns: u8) {
+        self.save(at::SPILL_RCX, RCX);
+        self.load(RCX, at::BUDGET);
+        self.raw(&[0x48, 0x8d, 0x49, insns.wrapping_neg()]); // lea rcx, [rcx-insns]
+        self.save(at::BUDGET, RCX);
+        self.load(RCX, at::SPILL_RCX);
     }
 
     /// Leaves the cache through exit number `id`.

@@ -13,7 +13,7 @@ use super::places::{self, first_gaps};
 use super::signals;
 use super::state::{self, State};
 use super::thread::Seed;
-use super::{alloc, glue, maps, sys, thread, trace};
+use super::{alloc, count, glue, maps, sys, thread, trace};
 use crate::boot::{Boot, NAME};
 use crate::words;
 
@@ -64,12 +64,16 @@ fn run(boot: &Boot) -> ! {
         unsafe { sys::call(libc::SYS_munmap, [start, len, 0, 0, 0, 0]) };
     }
     let traced = boot.traced != 0;
-    let cache = Cache::new(&first_gaps(&mappings()), traced);
+    let counted = traced && boot.counted != 0;
+    let [start, stop, plain, recorded] = boot.plan;
+    count::set(count::Plan { start, stop, turns: (plain, recorded) });
+    let cache = Cache::new(&first_gaps(&mappings(), boot.cache), counted);
     state::set(State {
         cache: Lock::new(cache),
         threads: Lock::new(Vec::new()),
         process: AtomicU32::new(boot.ids[0]),
         traced,
+        counted,
         debug: boot.debug,
         exits: AtomicU64::new(0),
     });

@@ -2,6 +2,8 @@
 //! program's.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::home::Home;
+
 /// Which registers of the program lie in the context instead of the processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Spills(pub u8);
@@ -45,8 +47,14 @@ pub struct Site {
     /// Registers, as bits, that the processor no longer holds because the program was about to write
     /// them anyway; a fault comes first, and shows what the context kept.
     pub lost: u16,
+    /// Where the address of the next word of trace is.
+    pub home: Home,
     /// Whether a save point begins here, which is done again if the buffer is full.
     pub probe: bool,
+    /// How many instructions from this one on have been counted already.
+    pub rest: u8,
+    /// How many bytes of the save point's record lie before that address already.
+    pub begun: u16,
 }
 
 /// Where a return of the program can land in the cache.
@@ -76,6 +84,8 @@ pub struct Fragment {
     pub pc: u64,
     /// The entry; all registers of the program are in place there.
     pub start: u64,
+    /// Where its own ways back to its beginning lead, if not to the entry.
+    pub inner: u64,
     /// The first byte, which may be before the entry.
     pub base: u64,
     /// The first byte after it.
@@ -92,6 +102,22 @@ pub struct Fragment {
     pub pads: Vec<Pad>,
     /// Whether it can still be entered.
     pub live: bool,
+    /// Its kind.
+    pub kind: Kind,
+}
+
+/// The two kinds of fragments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// What runs is not recorded.
+    Plain = 0,
+    /// It is.
+    Recorded = 1,
+}
+
+impl Kind {
+    /// How many there are.
+    pub const COUNT: usize = 2;
 }
 
 impl Fragment {
@@ -114,6 +140,8 @@ pub enum ExitKind {
     Flexible,
     /// The base of fs has changed; goes on at the target.
     Fs,
+    /// The thread's budget is used up before the block at the target.
+    Count,
     /// A watched function begins or returns at the target; the code after the exit goes on there.
     Mark,
     /// An instruction that the engine does not know how to run, at the target.

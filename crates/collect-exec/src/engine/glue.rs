@@ -22,6 +22,9 @@ use super::dispatch::dispatch;
 global_asm!(
     ".text",
     ".globl ichnos_exit", ".hidden ichnos_exit",
+    ".globl ichnos_exit_traced", ".hidden ichnos_exit_traced",
+    ".globl ichnos_enter_plain", ".hidden ichnos_enter_plain",
+    ".globl ichnos_enter_traced", ".hidden ichnos_enter_traced",
     ".globl ichnos_exit_saved", ".hidden ichnos_exit_saved",
     ".globl ichnos_enter_checked", ".hidden ichnos_enter_checked",
     ".globl ichnos_enter_end", ".hidden ichnos_enter_end",
@@ -46,6 +49,10 @@ global_asm!(
     ".globl ichnos_signal", ".hidden ichnos_signal",
     ".globl ichnos_restorer", ".hidden ichnos_restorer",
     ".balign 64",
+    // Between fragments of a recorded program r11 is where the next word of trace goes.
+    "ichnos_exit_traced:",
+    "mov gs:[{buffer}], r11",
+    "mov r11, gs:[{regs}+11*8]",
     "ichnos_exit:",
     "mov gs:[{regs}+4*8], rsp",
     "mov rsp, gs:[{engine_sp}]",
@@ -107,6 +114,10 @@ global_asm!(
     "mov r14, [rbx+{regs}+14*8]",
     "mov r15, [rbx+{regs}+15*8]",
     "mov rbx, [rbx+{regs}+3*8]",
+    "jmp qword ptr gs:[{glue_enter}]",
+    "ichnos_enter_traced:",
+    "mov r11, gs:[{buffer}]",
+    "ichnos_enter_plain:",
     "jmp qword ptr gs:[{target}]",
     "ichnos_enter_end:",
     "ichnos_enter_back:",
@@ -232,7 +243,7 @@ global_asm!(
     "mov rdx, gs:[{spill_rdx}]",
     "mov rcx, gs:[{spill_rcx}]",
     "mov rax, gs:[{spill_rax}]",
-    "jmp ichnos_exit",
+    "jmp qword ptr gs:[{glue_exit}]",
     "ichnos_miss_ret_pad:",
     "not rax",
     "lea rcx, [rcx+rax+1]",
@@ -287,6 +298,9 @@ global_asm!(
     xmask = const offset_of!(Ctx, xmask),
     xsave = const offset_of!(Ctx, xsave),
     pending = const offset_of!(Ctx, pending),
+    buffer = const offset_of!(Ctx, buffer),
+    glue_exit = const offset_of!(Ctx, glue_exit),
+    glue_enter = const offset_of!(Ctx, glue_enter),
     target = const offset_of!(Ctx, target),
     wanted = const offset_of!(Ctx, wanted),
     exit = const offset_of!(Ctx, exit),
@@ -310,6 +324,12 @@ global_asm!(
 unsafe extern "C" {
     /// Leaves the cache with nothing spilled.
     pub fn ichnos_exit();
+    /// The same, for a program that is recorded.
+    pub fn ichnos_exit_traced();
+    /// The last step into the cache.
+    pub fn ichnos_enter_plain();
+    /// The same, for a program that is recorded.
+    pub fn ichnos_enter_traced();
     /// The same, for a thread whose registers already are in the context.
     pub fn ichnos_exit_saved();
     /// First instruction at which `pending` was found zero.

@@ -7,15 +7,19 @@
 
 mod alloc;
 mod cache;
+mod count;
 mod ctx;
 mod dispatch;
 mod emit;
 mod entry;
+mod evict;
+mod exits;
 mod flexible;
 mod fragment;
 mod glue;
 mod guards;
 mod hash;
+mod home;
 mod index;
 mod lock;
 mod mangle;

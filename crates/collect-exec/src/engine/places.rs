@@ -60,8 +60,8 @@ pub struct Gap {
 }
 
 /// Finds the places for the first regions from the mappings `(start, end, is the stack)` of a
-/// fresh process.
-pub fn first_gaps(maps: &[(u64, u64, bool)]) -> Vec<Gap> {
+/// fresh process, each of so many bytes at most.
+pub fn first_gaps(maps: &[(u64, u64, bool)], most: u64) -> Vec<Gap> {
     const MEGA: u64 = 1 << 20;
     let mut gaps = Vec::new();
     let program = maps.iter().filter(|&&(start, _, _)| !is_engine(start, 1));
@@ -81,15 +81,14 @@ pub fn first_gaps(maps: &[(u64, u64, bool)]) -> Vec<Gap> {
         let start = below_stack.next_multiple_of(MEGA) + MEGA;
         let end = (top & !(MEGA - 1)).saturating_sub(24 * MEGA);
         if end > start + 32 * MEGA {
-            gaps.push(Gap { start, len: (end - start).min(512 * MEGA) });
+            gaps.push(Gap { start, len: (end - start).min(most) });
         }
     }
     if let Some(exe) = exe.filter(|&exe| exe < 0x7000_0000_0000) {
-        let len = 512 * MEGA;
-        gaps.push(Gap { start: (exe & !(MEGA - 1)) - 16 * MEGA - len, len });
+        gaps.push(Gap { start: (exe & !(MEGA - 1)) - 528 * MEGA, len: most });
     } else {
         // A program at low addresses: its operands are encoded as absolute, any place will do.
-        gaps.push(Gap { start: 0x5000_0000_0000, len: 512 * MEGA });
+        gaps.push(Gap { start: 0x5000_0000_0000, len: most });
     }
     gaps
 }

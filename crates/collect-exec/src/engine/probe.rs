@@ -1,11 +1,12 @@
 //! Save points: the code that stores a block's identifier and registers.
 //!
 //! The first save point of a block stores the identifier and moves the buffer's address on by the whole
-//! record; later ones store into the room that the first made. A register that is dead serves as
+//! record; later ones store into the room that the first made. The address is in the register that
+//! `home` chose. If it is in the context, a register that is dead serves as
 //! pointer; if none is, one is spilled. Nothing here changes flags.
 //!
-//! If the buffer is full the first store of a block that does not fit faults. So that a
-//! later save point never does, a block that has one touches the record's last byte first.
+//! If the buffer is full the first store of a block that does not fit faults; the handler moves what
+//! there is of the record to the next buffer, and the save point is done again there.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_flow::{Piece, Plan, SavePoint, Set};
@@ -14,12 +15,12 @@ use ichnos_trace::{Register, Width};
 
 use super::ctx::at;
 use super::emit::{Emit, Gp};
-use super::fragment::{ExitKind, Site, Spills};
+use super::fragment::{ExitKind, Spills};
 use super::snapshot::Varying;
 use super::superblock::Decoded;
 use super::sys;
 use super::translate::{Draft, Surroundings, Told};
-use crate::plan;
+use crate::{plan, words};
 
 /// Registers that can be the pointer, the likeliest dead first. Not rsp and r12, whose encoding is longer.
 const POINTERS: [u8; 14] = [11, 10, 9, 8, 0, 1, 2, 6, 7, 3, 5, 13, 14, 15];
@@ -31,6 +32,8 @@ pub struct Probes {
     plan: Option<Plan>,
     first: u32,
     accesses: Accesses,
+    /// The instruction after which the stack pointer must be told.
+    strange: Option<usize>,
 }
 
 /// How the accesses become known.
@@ -46,13 +49,14 @@ enum Accesses {
 impl Probes {
     /// A superblock that is not recorded.
     pub fn none() -> Self {
-        Self { plan: None, first: 0, accesses: Accesses::Planned }
+        Self { plan: None, first: 0, accesses: Accesses::Planned, strange: None }
     }
 
     /// Plans a superblock, which may become shorter.
     pub fn new(around: &mut dyn Surroundings, insns: &mut Vec<Decoded>) -> Self {
-        let insts: Vec<Inst> = insns.iter().map(|d| Inst::from_raw(d.insn)).collect();
-        let len = plan::unambiguous(&insts);
+        let inst = |d: &Decoded| d.inst.unwrap_or_else(|| Inst::from_raw(d.insn));
+        let insts: Vec<Inst> = insns.iter().map(inst).collect();
+        let len = plan::plannable(&insts);
         let mut plan = plan::plan_superblock(&insts[..len]);
         insns.truncate(len);
         if plan.is_none() {
@@ -68,7 +72,9 @@ impl Probes {
         } else {
             Accesses::Planned
         };
-        Self { plan: Some(plan), first, accesses }
+        let last = insns.len() - 1;
+        let strange = insts.get(last).filter(|inst| !plan::keeps_stack(inst)).map(|_| last);
+        Self { plan: Some(plan), first, accesses, strange }
     }
 
     /// What the host must know.
@@ -88,6 +94,7 @@ impl Probes {
             Accesses::Told => {
                 draft.site(pc, Spills::NONE);
                 draft.leave_for(ExitKind::Flexible, pc, self.first);
+                draft.settle();
                 return true;
             }
         }
@@ -117,11 +124,40 @@ impl Probes {
 
 impl Probes {
     /// Writes the save points behind an instruction that goes on to `next`.
-    pub fn after(&self, draft: &mut Draft, next: u64) {
+    pub fn after(&self, draft: &mut Draft, insn: usize, next: u64) {
         if let Accesses::Varying(varying) = &self.accesses {
             varying.after(draft, next);
         }
+        if self.strange == Some(insn) {
+            tell_stack(draft, next);
+        }
     }
+}
+
+/// Writes the event that tells the stack pointer.
+fn tell_stack(draft: &mut Draft, pc: u64) {
+    const BORROWED: Gp = Gp(10);
+    const RSP: u8 = 4;
+    let home = draft.now.register();
+    let pointer = home.unwrap_or(BORROWED);
+    if home.is_none() {
+        draft.site(pc, Spills::NONE);
+        draft.emit.save(at::SPILL_FAR, pointer);
+        draft.probe_site(pc, Spills::far(pointer.0), 0);
+        draft.emit.load(pointer, at::BUFFER);
+    } else {
+        draft.probe_site(pc, Spills::NONE, 0);
+    }
+    let emit = &mut draft.emit;
+    store_tag(emit, pointer, words::STACK);
+    emit.raw(&[0x48 | pointer.0 >> 3, 0x89]);
+    operand(emit, RSP, pointer, TAG as i32);
+    advance(emit, pointer, words::EVENT_LEN as i32);
+    if home.is_none() {
+        emit.save(at::BUFFER, pointer);
+        emit.load(pointer, at::SPILL_FAR);
+    }
+    draft.site(pc, Spills::NONE);
 }
 
 const fn width(width: Width) -> usize {
@@ -129,6 +165,17 @@ const fn width(width: Width) -> usize {
         Width::Four => 4,
         Width::Eight => 8,
     }
+}
+
+/// What becomes of the pointer behind a save point.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// It is where the address is kept.
+    Home,
+    /// The program's value comes back.
+    Spilled,
+    /// The program needs its value no more.
+    Dead,
 }
 
 /// One save point.
@@ -143,39 +190,42 @@ struct Point<'a> {
 impl Point<'_> {
     fn first(&self, draft: &mut Draft, identifier: u32) -> bool {
         let len = TAG + self.piece.bytes();
-        let Some((pointer, spilled)) = self.begin(draft) else { return false };
+        let Some((pointer, kept)) = self.begin(draft, 0) else { return false };
         let emit = &mut draft.emit;
-        emit.load(pointer, at::BUFFER);
-        if self.piece.saves.len() > 1 {
-            store_byte(emit, pointer, len as i32 - 1);
-        }
         store_tag(emit, pointer, identifier);
         self.stores(emit, pointer, self.offset as i32);
         advance(emit, pointer, len as i32);
-        emit.save(at::BUFFER, pointer);
-        if spilled {
-            emit.load(pointer, at::SPILL_FAR);
+        if kept != Kept::Home {
+            emit.save(at::BUFFER, pointer);
         }
+        self.end(emit, pointer, kept);
         true
     }
 
     fn later(&self, draft: &mut Draft) -> bool {
         let len = TAG + self.piece.bytes();
-        let Some((pointer, spilled)) = self.begin(draft) else { return false };
+        let Some((pointer, kept)) = self.begin(draft, len) else { return false };
         let emit = &mut draft.emit;
-        emit.load(pointer, at::BUFFER);
         self.stores(emit, pointer, self.offset as i32 - len as i32);
-        if spilled {
-            emit.load(pointer, at::SPILL_FAR);
-        }
+        self.end(emit, pointer, kept);
         true
     }
 
-    /// Chooses the pointer and spills it if it must survive; marks where the point begins again.
-    fn begin(&self, draft: &mut Draft) -> Option<(Gp, bool)> {
+    fn end(&self, emit: &mut Emit, pointer: Gp, kept: Kept) {
+        if kept == Kept::Spilled {
+            emit.load(pointer, at::SPILL_FAR);
+        }
+    }
+
+    /// Makes the pointer ready; marks where the point begins again.
+    fn begin(&self, draft: &mut Draft, begun: usize) -> Option<(Gp, Kept)> {
         let stored: Set = self.save.stores.iter().map(|s| s.register).collect();
         if stored.iter().any(|r| r.0 >= 16) {
             return None;
+        }
+        if let Some(home) = draft.now.register() {
+            draft.probe_site(self.pc, Spills::NONE, begun);
+            return Some((home, Kept::Home));
         }
         let free = |r: &u8| !stored.has(Register(*r));
         let dead = |r: &u8| free(r) && !self.save.live.registers.has(Register(*r));
@@ -191,9 +241,9 @@ impl Point<'_> {
             draft.lose(Gp(number));
         }
         let spills = if spilled { Spills::far(number) } else { Spills::NONE };
-        let offset = draft.emit.offset() as u32;
-        draft.sites.push(Site { offset, spills, pc: self.pc, lost: draft.lost, probe: true });
-        Some((Gp(number), spilled))
+        draft.probe_site(self.pc, spills, begun);
+        draft.emit.load(Gp(number), at::BUFFER);
+        Some((Gp(number), if spilled { Kept::Spilled } else { Kept::Dead }))
     }
 
     fn stores(&self, emit: &mut Emit, pointer: Gp, mut offset: i32) {
@@ -236,14 +286,6 @@ pub fn store_tag(emit: &mut Emit, pointer: Gp, tag: u32) {
     emit.raw(&[0xc7]);
     operand(emit, 0, pointer, 0);
     emit.raw(&tag.to_le_bytes());
-}
-
-/// `mov byte [pointer + offset], 0`.
-pub fn store_byte(emit: &mut Emit, pointer: Gp, offset: i32) {
-    prefix(emit, pointer);
-    emit.raw(&[0xc6]);
-    operand(emit, 0, pointer, offset);
-    emit.raw(&[0]);
 }
 
 /// `lea pointer, [pointer + by]`.

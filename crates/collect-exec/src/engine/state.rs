@@ -21,6 +21,8 @@ pub struct State {
     pub process: AtomicU32,
     /// Whether what runs is recorded.
     pub traced: bool,
+    /// Whether it is counted, because not all is recorded.
+    pub counted: bool,
     /// Diagnostics.
     pub debug: u64,
     /// How often the cache was left for the dispatcher.

@@ -7,7 +7,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use iced_x86::{Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction};
-use ichnos_isa_x86::Inst;
+use ichnos_isa_x86::{Inst, Scratch};
 
 use super::mangle::Source;
 use super::translate::Surroundings;
@@ -27,12 +27,19 @@ pub struct Decoded {
     pub insn: Instruction,
     bytes: [u8; MAX_LEN],
     offsets: ConstantOffsets,
+    /// What else is known about it, if it is recorded.
+    pub inst: Option<Inst>,
 }
 
 impl Decoded {
     /// For the translator.
     pub fn source(&self) -> Source<'_> {
         Source { insn: self.insn, bytes: self.bytes(), offsets: self.offsets }
+    }
+
+    /// Whether the superblock may be left behind it, or go on.
+    pub fn may_leave(&self) -> bool {
+        self.insn.flow_control() == FlowControl::ConditionalBranch
     }
 
     /// Its bytes.
@@ -46,10 +53,14 @@ pub fn gather(around: &mut dyn Surroundings, pc: u64) -> Vec<Decoded> {
     let traced = around.traced();
     let most = if traced { MOST_TRACED } else { MOST_INSNS };
     let mut insns: Vec<Decoded> = Vec::with_capacity(16);
+    let mut scratch = Scratch::new();
     let mut at = pc;
     while insns.len() < most && (insns.is_empty() || !around.has_fragment(at)) {
-        let Some(decoded) = decode(around, at) else { break };
-        let flexible = traced && plan::is_flexible(&Inst::from_raw(decoded.insn));
+        let Some(mut decoded) = decode(around, at) else { break };
+        if traced {
+            decoded.inst = Some(Inst::from_raw_with(decoded.insn, &mut scratch));
+        }
+        let flexible = decoded.inst.as_ref().is_some_and(plan::is_flexible);
         if flexible && !insns.is_empty() {
             break;
         }
@@ -90,5 +101,5 @@ fn decode(around: &mut dyn Surroundings, pc: u64) -> Option<Decoded> {
         return None;
     }
     let offsets = decoder.get_constant_offsets(&insn);
-    Some(Decoded { insn, bytes, offsets })
+    Some(Decoded { insn, bytes, offsets, inst: None })
 }

@@ -117,6 +117,13 @@ unsafe impl<const N: usize> Plain for [u64; N] {
     const ZERO: Self = [0; N];
 }
 
+/// Sleeps for so many nanoseconds, less than a second.
+pub fn nap(nanoseconds: u64) {
+    let time = [0, nanoseconds];
+    // SAFETY: the time is live; nothing is written.
+    unsafe { call(libc::SYS_nanosleep, [time.as_ptr() as u64, 0, 0, 0, 0, 0]) };
+}
+
 /// Writes to standard error, for last words.
 pub fn say(text: &str) {
     // SAFETY: the slice is live.

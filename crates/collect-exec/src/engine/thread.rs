@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ichnos_tap::Life;
 
-use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE, TABLE_LEN, TABLES_END};
+use super::ctx::{Ctx, TABLES_END};
 use super::glue;
 use super::lock::Lock;
 use super::maps::{self, Table};
@@ -17,7 +17,7 @@ use super::signals::{Actions, AltStack, Queue};
 use super::state;
 use super::sync::Begun;
 use super::sys;
-use super::{trace, xstate};
+use super::{count, trace, xstate};
 use crate::{window, words};
 
 const PAGE: u64 = 4096;
@@ -91,15 +91,6 @@ static FREE: Lock<Vec<(u64, u64)>> = Lock::new(Vec::new());
 pub fn create(seed: Seed) -> Option<&'static mut Ctx> {
     let at = take_block()?;
     let ctx = at as *mut Ctx;
-    let tables = [
-        (JUMP_TABLE, glue::address(glue::ichnos_miss_jump)),
-        (RET_TABLE, glue::address(glue::ichnos_miss_ret)),
-    ];
-    for (table, miss) in tables {
-        let slots = (at + u64::from(table)) as *mut u64;
-        // SAFETY: the block is ours and holds both tables.
-        unsafe { std::slice::from_raw_parts_mut(slots, TABLE_LEN) }.fill(miss);
-    }
     let thread = Box::new(Thread {
         mask: 0,
         alt: AltStack::NONE,
@@ -121,7 +112,8 @@ pub fn create(seed: Seed) -> Option<&'static mut Ctx> {
         &mut *ctx
     };
     ctx.this = at;
-    ctx.glue_exit = glue::address(glue::ichnos_exit);
+    ctx.outside.store(1, Ordering::Relaxed);
+    ctx.forget_targets();
     ctx.miss_jump = glue::address(glue::ichnos_miss_jump_pad);
     ctx.miss_ret = glue::address(glue::ichnos_miss_ret_pad);
     ctx.engine_sp = at + STACK_AT + STACK_LEN - 64;
@@ -131,6 +123,7 @@ pub fn create(seed: Seed) -> Option<&'static mut Ctx> {
     ctx.buffer_index = u32::MAX;
     ctx.thread = Box::into_raw(thread);
     xstate::init(&mut ctx.xsave);
+    count::begin(ctx);
     state::get().threads.lock().push(at);
     Some(ctx)
 }

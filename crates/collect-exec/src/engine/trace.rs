@@ -17,7 +17,7 @@ use ichnos_tap::{BufferKind, MOST_BUFFERS};
 
 use super::ctx::Ctx;
 use super::lock::Lock;
-use super::{state, sys, tap};
+use super::{count, state, sys, tap};
 use crate::window;
 use crate::words::{self, EVENT_LEN, MOST_ITEM, RoadmapHead, WIDE_HEAD};
 
@@ -25,6 +25,10 @@ const PAGE: u64 = 4096;
 const NONE: u32 = u32::MAX;
 /// With fewer free buffers than this, threads that may sleep give theirs back.
 const FEW: usize = 512;
+
+/// With more full buffers than this on their way, threads wait, though there are free ones: the collector
+/// is behind, and memory that is used again is cheaper than fresh memory.
+const MOST_ON_THEIR_WAY: u32 = 128;
 
 /// How many waits of a tenth of a second without a free buffer make one doubt that the collector lives.
 const SILENCE: u32 = 30;
@@ -84,7 +88,10 @@ fn take(kind: BufferKind, process: u32, thread: u32) -> u32 {
         let seen = header.room.load(Ordering::Acquire);
         silent = if seen == before { silent + 1 } else { 0 };
         before = seen;
-        if let Some(index) = header.take(kind, process, thread) {
+        // If nothing moves at all, what is on its way may have been lost with its thread.
+        let behind =
+            kind == BufferKind::STREAM && silent < 2 && header.on_their_way() > MOST_ON_THEIR_WAY;
+        if !behind && let Some(index) = header.take(kind, process, thread) {
             return index;
         }
         if header.closed.load(Ordering::Acquire) != 0 || !is_alive(header.collector) {
@@ -209,6 +216,28 @@ pub fn next(ctx: &mut Ctx) {
     open(ctx);
 }
 
+/// The buffer has no room for a record, of which `begun` bytes lie before the place where it goes on:
+/// what there is of it moves to the next buffer.
+pub fn overflow(ctx: &mut Ctx, begun: u64) {
+    let mut part = [0_u8; PAGE as usize];
+    let mut len = 0;
+    if ctx.buffer_index != NONE {
+        ctx.buffer -= begun;
+        len = (end_of(ctx.buffer_index) - ctx.buffer).min(PAGE) as usize;
+        let from = ctx.buffer as *mut u8;
+        // SAFETY: from the record's start to the end of this thread's buffer. The place is emptied, so
+        // that nobody takes it for a record.
+        unsafe {
+            part.as_mut_ptr().copy_from_nonoverlapping(from, len);
+            from.write_bytes(0, len);
+        }
+    }
+    next(ctx);
+    // SAFETY: a fresh buffer has room for more than a page.
+    unsafe { (ctx.buffer as *mut u8).copy_from_nonoverlapping(part.as_ptr(), len) };
+    ctx.buffer += begun;
+}
+
 /// In the child of a fork: the parent's buffers stay the parent's.
 pub fn disown(ctx: &mut Ctx) {
     ctx.buffer_index = NONE;
@@ -224,12 +253,27 @@ pub fn held<T>(during: impl FnOnce() -> T) -> T {
     during()
 }
 
-/// Appends an event.
-pub fn event(ctx: &mut Ctx, tag: u32, value: u64) {
+/// Says how many instructions ran that were not recorded.
+pub fn gap(ctx: &mut Ctx, what: u64) {
+    append(ctx, &plain(words::GAP, what));
+}
+
+fn plain(tag: u32, value: u64) -> [u8; EVENT_LEN] {
     let mut bytes = [0; EVENT_LEN];
     bytes[..4].copy_from_slice(&tag.to_le_bytes());
     bytes[4..].copy_from_slice(&value.to_le_bytes());
-    put(ctx, &bytes);
+    bytes
+}
+
+/// Appends an event.
+pub fn event(ctx: &mut Ctx, tag: u32, value: u64) {
+    match tag {
+        // Notes about blocks mean nothing where none are recorded, and bases are told when that begins.
+        words::LEFT | words::CUT | words::FS_BASE | words::GS_BASE | words::STACK
+            if ctx.recorded == 0 => {}
+        words::TIME => append(ctx, &plain(tag, value)),
+        _ => put(ctx, &plain(tag, value)),
+    }
 }
 
 /// Appends an event with these contents.
@@ -249,8 +293,13 @@ pub fn numbers(ctx: &mut Ctx, tag: u32, values: &[u64]) {
     }
 }
 
-/// Appends an item, in one buffer.
+/// Appends an item, in one buffer, behind what must be told before it.
 pub fn put(ctx: &mut Ctx, item: &[u8]) {
+    count::tell_gap(ctx);
+    append(ctx, item);
+}
+
+fn append(ctx: &mut Ctx, item: &[u8]) {
     if !state::get().traced {
         return;
     }

@@ -18,7 +18,9 @@ use iced_x86::{Code, FlowControl, Instruction};
 
 use super::ctx::{JUMP_TABLE, RET_TABLE, at};
 use super::emit::{Emit, Gp, RAX, RCX};
+use super::exits::OpenExit;
 use super::fragment::{ExitKind, Pad, PadKind, Site, Spills};
+use super::home::Home;
 use super::mangle::{self, Source, Unsupported};
 use super::probe::Probes;
 use super::superblock::{self, Decoded};
@@ -35,25 +37,12 @@ pub trait Surroundings {
     fn has_fragment(&self, pc: u64) -> bool;
     /// Whether what runs is to be recorded.
     fn traced(&self) -> bool;
+    /// Whether what runs is to be counted.
+    fn counted(&self) -> bool;
     /// The first of so many new identifiers of blocks.
     fn identifiers(&mut self, count: usize) -> u32;
     /// Room for a constant of eight bytes near the code.
     fn constant(&mut self, value: u64) -> Option<u64>;
-}
-
-/// A displacement that leads out of the fragment.
-#[derive(Clone, Copy, Debug)]
-pub struct OpenExit {
-    /// Its offset; `None` if the exit's own code stands at `inline`.
-    pub patch: Option<usize>,
-    /// What it means.
-    pub kind: ExitKind,
-    /// Where it leads.
-    pub target: u64,
-    /// Offset of a place for the stub in the code itself.
-    pub inline: Option<usize>,
-    /// For [`ExitKind::Flexible`], the identifier of the block.
-    pub block: u32,
 }
 
 /// A translation, not yet placed in the cache.
@@ -74,6 +63,20 @@ pub struct Draft {
     pub told: Vec<Told>,
     /// Registers, as bits, that only the context holds.
     pub lost: u16,
+    /// How many instructions from the present one on have been counted.
+    pub rest: u8,
+    /// Where the address of the next word of trace is between fragments.
+    pub shared: Home,
+    /// Where this fragment keeps it.
+    pub home: Home,
+    /// Where it is at the present place.
+    pub now: Home,
+    /// Where the program's address `pc` is reached with the address in its home.
+    pub inner: Option<usize>,
+    /// Conditional ways out that must move it back: displacement and target.
+    pub cold: Vec<(usize, u64)>,
+    /// The address of the superblock.
+    pub pc: u64,
     /// Where the call begins with which the superblock ends, if it is not its entry.
     pub call: Option<Call>,
 }
@@ -109,6 +112,8 @@ pub enum Failure {
     NotExecutable,
     /// There is no such instruction.
     Invalid,
+    /// The cache has no room.
+    Full,
 }
 
 enum Next {
@@ -129,6 +134,10 @@ pub fn translate(
         return Err(if empty { Failure::NotExecutable } else { Failure::Invalid });
     }
     let probes = if around.traced() { Probes::new(around, &mut insns) } else { Probes::none() };
+    let (shared, home) = match around.traced() {
+        true => (Home::SHARED, Home::of(&insns)),
+        false => (Home::Nowhere, Home::Nowhere),
+    };
     let mut draft = Draft {
         emit: Emit::new(base),
         entry: 0,
@@ -138,6 +147,13 @@ pub fn translate(
         source: Vec::new(),
         told: Vec::new(),
         lost: 0,
+        rest: 0,
+        shared,
+        home,
+        now: shared,
+        inner: None,
+        cold: Vec::new(),
+        pc,
         call: None,
     };
     if pad == Some(PadKind::Jump) {
@@ -145,11 +161,20 @@ pub fn translate(
         draft.emit.verify(pc, at::MISS_JUMP);
     }
     draft.entry = draft.emit.offset();
-    if around.traced() && sync::is_mark(pc) {
-        draft.site(pc, Spills::NONE);
+    draft.site(pc, Spills::NONE);
+    let marked = around.traced() && sync::is_mark(pc);
+    if marked {
         draft.leave(ExitKind::Mark, pc);
     }
+    if around.counted() {
+        draft.leave_when_spent(pc);
+    }
+    draft.settle();
+    // A way back that skips the entry would skip the look at the budget, too.
+    let skips = home != shared && !marked && !around.counted();
+    draft.inner = skips.then(|| draft.emit.offset());
     draft.all(around, &insns, &probes);
+    draft.cold_exits();
     draft.told.extend(probes.told(&insns));
     draft.call_entry(around, &insns);
     Ok(draft)
@@ -162,6 +187,9 @@ impl Draft {
             match self.source.last_mut() {
                 Some(last) if last.1 == pc => last.1 = decoded.insn.next_ip(),
                 _ => self.source.push((pc, decoded.insn.next_ip())),
+            }
+            if around.counted() {
+                self.count_block(insns, i);
             }
             if !probes.before(self, i, pc) {
                 self.leave(ExitKind::Unsupported, pc);
@@ -177,10 +205,11 @@ impl Draft {
             let next = insns.get(i + 1).map(|d| d.insn.ip());
             match self.one(around, &source, next) {
                 Next::Go(target) => {
+                    self.rest = self.rest.saturating_sub(1);
                     if self.lost != 0 {
                         self.lost &= !mangle::overwritten(&decoded.insn);
                     }
-                    probes.after(self, target);
+                    probes.after(self, i, target);
                     if next.is_none() {
                         self.jump_out(target);
                     }
@@ -193,15 +222,30 @@ impl Draft {
     /// A call that is traced is entered by itself through a save point of its own, which stands behind its
     /// code; who comes from the superblock has recorded it already.
     fn call_entry(&mut self, around: &mut dyn Surroundings, insns: &[Decoded]) {
-        let Some(call) = self.call.filter(|_| around.traced()) else { return };
+        let alone = around.traced() || around.counted();
+        let Some(call) = self.call.filter(|_| alone) else { return };
         let Some(last) = insns.iter().find(|d| d.insn.ip() == call.pc) else { return };
         let mut alone = vec![last.clone()];
-        let probes = Probes::new(around, &mut alone);
+        let probes = if around.traced() { Probes::new(around, &mut alone) } else { Probes::none() };
         // Whatever the superblock borrowed it has given back when it comes to its call.
         self.lost = 0;
-        let entry = self.emit.offset();
+        self.now = self.shared;
+        let (entry, exits, sites) = (self.emit.offset(), self.exits.len(), self.sites.len());
+        self.rest = 0;
+        self.site(call.pc, Spills::NONE);
+        if around.counted() {
+            self.leave_when_spent(call.pc);
+        }
+        self.settle();
+        if around.counted() {
+            self.count_block(&alone, 0);
+        }
         if !probes.before(self, 0, call.pc) {
             self.emit.cut(entry);
+            self.exits.truncate(exits);
+            self.sites.truncate(sites);
+            (self.now, self.rest) = (self.shared, 0);
+            self.site(call.pc, Spills::NONE);
             self.leave(ExitKind::Unsupported, call.pc);
         }
         self.site(call.pc, Spills::NONE);
@@ -215,12 +259,13 @@ impl Draft {
     fn one(&mut self, around: &mut dyn Surroundings, source: &Source, next: Option<u64>) -> Next {
         let insn = &source.insn;
         self.site(insn.ip(), Spills::NONE);
-        let before = (self.emit.offset(), self.sites.len());
+        let before = (self.emit.offset(), self.sites.len(), self.now);
         match self.kind(around, source, next) {
             Ok(next) => next,
             Err(Unsupported) => {
                 self.emit.cut(before.0);
                 self.sites.truncate(before.1);
+                self.now = before.2;
                 self.call = None;
                 self.leave(ExitKind::Unsupported, insn.ip());
                 Next::End
@@ -272,6 +317,7 @@ impl Draft {
             }
             FlowControl::IndirectBranch if insn.is_jmp_near_indirect() => {
                 self.spill_and_load(insn)?;
+                self.unsettle();
                 self.emit.raw(&[0x0f, 0xb7, 0xc1]); // movzx eax, cx
                 self.table_jump();
                 return Ok(Next::End);
@@ -281,6 +327,7 @@ impl Draft {
                 self.site(insn.ip(), Spills::RCX);
                 let fix = self.call_pad(insn.next_ip());
                 self.push_return(around, fix, insn.next_ip())?;
+                self.unsettle();
                 self.emit.raw(&[0x0f, 0xb7, 0xc1]);
                 self.table_jump();
                 return Ok(Next::End);
@@ -294,6 +341,35 @@ impl Draft {
         Ok(Next::Go(insn.next_ip()))
     }
 
+    /// Leaves the cache at the superblock's entry if the thread's budget is used up. Only there does the
+    /// last thing recorded end with an exit that the address alone tells.
+    fn leave_when_spent(&mut self, pc: u64) {
+        self.rest = 0;
+        self.site(pc, Spills::NONE);
+        let mut inline = 0;
+        self.emit.unless_spent(|emit| {
+            inline = emit.offset();
+            emit.leave(0);
+        });
+        let (kind, inline) = (ExitKind::Count, Some(inline));
+        self.exits.push(OpenExit { patch: None, kind, target: pc, inline, block: 0, own: None });
+    }
+
+    /// Counts the block that begins with instruction `i`, if one does.
+    fn count_block(&mut self, insns: &[Decoded], i: usize) {
+        let (before, from) = insns.split_at(i);
+        if before.last().is_some_and(|d| !d.may_leave()) {
+            return;
+        }
+        let len = from.iter().position(Decoded::may_leave).map_or(from.len(), |n| n + 1);
+        self.rest = 0;
+        if let Some(first) = from.first() {
+            self.site(first.insn.ip(), Spills::NONE);
+        }
+        self.emit.spend(len as u8);
+        self.rest = len as u8;
+    }
+
     /// Lets the code that follows use a register which the program writes before it reads it again. What
     /// it holds is kept in the context until then, for the case of a fault.
     pub fn lose(&mut self, reg: Gp) {
@@ -303,14 +379,25 @@ impl Draft {
 
     /// Notes that the code from here on belongs to an instruction.
     pub fn site(&mut self, pc: u64, spills: Spills) {
-        let offset = self.emit.offset() as u32;
-        self.sites.push(Site { offset, spills, pc, lost: self.lost, probe: false });
+        let site = self.here(pc, spills);
+        self.sites.push(site);
+    }
+
+    /// Notes that a save point begins here, of whose record so many bytes are stored already.
+    pub fn probe_site(&mut self, pc: u64, spills: Spills, begun: usize) {
+        let site = Site { probe: true, begun: begun as u16, ..self.here(pc, spills) };
+        self.sites.push(site);
+    }
+
+    fn here(&self, pc: u64, spills: Spills) -> Site {
+        let (offset, lost) = (self.emit.offset() as u32, self.lost | self.now.lost());
+        Site { offset, spills, pc, lost, home: self.now, probe: false, rest: self.rest, begun: 0 }
     }
 
     fn plain(&mut self, source: &Source) -> Result<(), Unsupported> {
-        let (pc, lost, sites) = (source.insn.ip(), self.lost, &mut self.sites);
+        let (here, sites) = (self.here(source.insn.ip(), Spills::NONE), &mut self.sites);
         let mut note = |offset: usize, spills| {
-            sites.push(Site { offset: offset as u32, spills, pc, lost, probe: false });
+            sites.push(Site { offset: offset as u32, spills, ..here });
         };
         mangle::copy(&mut self.emit, source, &mut note)
     }
@@ -320,7 +407,7 @@ impl Draft {
         if insn.is_jcc_short_or_near() {
             let code = insn.condition_code() as u8;
             let patch = self.emit.jump_if(hardware_condition(code).ok_or(Unsupported)?);
-            self.exit(patch, target);
+            self.exit_if(patch, target);
             return Ok(());
         }
         if !insn.is_loop() && !insn.is_loopcc() && !insn.is_jcx_short() {
@@ -334,7 +421,7 @@ impl Draft {
         let patch = self.emit.jump();
         let distance = (self.emit.offset() - over) as u8;
         self.emit.set_byte(over - 1, distance);
-        self.exit(patch, target);
+        self.exit_if(patch, target);
         Ok(())
     }
 
@@ -349,10 +436,14 @@ impl Draft {
         let fix = self.emit.call();
         let at = self.emit.here();
         self.pads.push(Pad { kind: PadKind::Ret, tag: return_address, at });
+        let now = std::mem::replace(&mut self.now, self.shared);
         self.emit.verify_return(return_address);
+        let rest = std::mem::take(&mut self.rest);
         self.site(return_address, Spills::NONE);
         let patch = self.emit.jump();
         self.exit(patch, return_address);
+        self.rest = rest;
+        self.now = now;
         fix
     }
 
@@ -382,6 +473,8 @@ impl Draft {
             Code::Retnq_imm16 => insn.immediate16(),
             _ => return Err(Unsupported),
         };
+        self.unsettle();
+        self.site(insn.ip(), Spills::NONE);
         self.emit.save(at::SPILL_RAX, RAX);
         self.emit.save(at::SPILL_RCX, RCX);
         self.emit.raw(&[0x59, 0x0f, 0xb7, 0xc1]); // pop rcx; movzx eax, cx
@@ -396,28 +489,6 @@ impl Draft {
         self.emit.raw(&RET_TABLE.to_le_bytes());
         self.emit.raw(&[0xc3]);
         Ok(())
-    }
-
-    fn exit(&mut self, patch: usize, target: u64) {
-        let kind = ExitKind::Direct;
-        self.exits.push(OpenExit { patch: Some(patch), kind, target, inline: None, block: 0 });
-    }
-
-    fn jump_out(&mut self, target: u64) {
-        self.site(target, Spills::NONE);
-        let patch = self.emit.jump();
-        self.exit(patch, target);
-    }
-
-    fn leave(&mut self, kind: ExitKind, target: u64) {
-        self.leave_for(kind, target, 0);
-    }
-
-    /// Leaves the cache with a block's identifier.
-    pub fn leave_for(&mut self, kind: ExitKind, target: u64, block: u32) {
-        let inline = Some(self.emit.offset());
-        self.exits.push(OpenExit { patch: None, kind, target, inline, block });
-        self.emit.leave(0);
     }
 }
 

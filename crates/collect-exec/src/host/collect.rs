@@ -10,6 +10,7 @@ use ichnos_base::Sink;
 use ichnos_tap::Taken;
 
 use super::channel::Channel;
+use super::choice::Clock;
 use super::family::Family;
 use super::gather::Gather;
 use super::launch::{Tracee, end_of};
@@ -153,7 +154,9 @@ impl<'a> Run<'a> {
     ) -> Result<(), E> {
         let mut over = None;
         let (mut ends, mut ending) = (0, None);
+        let mut clock = Clock::new(tracee.choice());
         loop {
+            clock.look(&self.channel);
             let seen = self.channel.header().doorbell.load(Ordering::Acquire);
             let alive = self.family.look(&self.channel);
             while let Some(taken) = self.next(alive) {

@@ -221,6 +221,7 @@ impl<S: Sink> Out<'_, S> {
             Told::Join(child) => Event::ThreadJoin { child },
             Told::Sync(event) => event,
             Told::SignalReturn(pc) => Event::SignalReturn { pc },
+            Told::Gap(insns, reason) => Event::Gap { reason, insns: Some(insns), skipped: None },
             Told::Untraced => {
                 Event::Gap { reason: GapReason::Untraced, insns: None, skipped: None }
             }

@@ -15,10 +15,15 @@ use libc::{
 use super::maps::mapped;
 use super::remote::Remote;
 use super::self_image::{Image, Segment};
+use super::{Choice, Vdso, vdso};
 use crate::boot::{Boot, NAME, RESERVED};
 use crate::{Error, window};
 
 const PAGE: u64 = 4096;
+/// Bytes of a region of the code cache unless somebody wants less: `engine::places` leaves so much room.
+const MOST_CACHE: u64 = 512 << 20;
+/// The least that holds a few fragments.
+const LEAST_CACHE: u64 = 128 << 10;
 /// The end of what user space may map with four-level page tables.
 const TASK_END: u64 = 0x7fff_ffff_f000;
 
@@ -42,12 +47,31 @@ pub struct Order {
 }
 
 /// How engines run, the same in all processes of a tree.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct How {
     /// Whether what runs is recorded.
     pub traced: bool,
+    /// Bytes of each region of the code cache, at most.
+    pub cache: u64,
+    /// What is recorded, if not all.
+    pub choice: Option<Choice>,
+    /// Whether programs see the vdso.
+    pub vdso: Vdso,
     /// Diagnostics.
     pub debug: u64,
+}
+
+impl How {
+    /// Limits the code cache: each of its regions takes so many bytes at most, but some in any case.
+    pub fn limit_cache(&mut self, bytes: u64) {
+        self.cache = (bytes & !(PAGE - 1)).clamp(LEAST_CACHE, MOST_CACHE);
+    }
+}
+
+impl Default for How {
+    fn default() -> Self {
+        Self { traced: false, cache: MOST_CACHE, choice: None, vdso: Vdso::Shown, debug: 0 }
+    }
 }
 
 /// Injects the engine and lets the process run.
@@ -63,6 +87,9 @@ pub fn inject(pid: i32, order: &Order) -> Result<(), Error> {
     let image = Image::open("/proc/self/exe")?;
     let loader = image.interp.as_deref().map(Image::open).transpose()?;
     let mut remote = Remote::new(pid)?;
+    if order.how.vdso == Vdso::Hidden {
+        vdso::hide(&remote, pid)?;
+    }
     map_image(&mut remote, &image, window::IMAGE)?;
     if let Some(loader) = &loader {
         map_image(&mut remote, loader, window::LOADER)?;
@@ -94,6 +121,9 @@ fn boot(remote: &Remote, reserved: &[[u64; 2]], order: &Order) -> Boot {
         ids: order.ids,
         follows: u64::from(order.follows),
         traced: u64::from(order.how.traced),
+        counted: u64::from(order.how.choice.is_some()),
+        plan: order.how.choice.unwrap_or_default().plan(),
+        cache: order.how.cache,
         debug: order.how.debug,
     };
     boot.reserved[..reserved.len()].copy_from_slice(reserved);

@@ -13,6 +13,7 @@ use ichnos_base::EndStatus;
 use ichnos_tap::{Layout, MOST_BUFFERS};
 
 use super::channel::Channel;
+use super::choice::Choice;
 use super::follow::Follower;
 use super::inject::{How, Order, inject};
 use super::remote::wait_stop;
@@ -32,6 +33,16 @@ pub enum Randomize {
     Off,
     /// As the system is set up.
     System,
+}
+
+/// Whether a program sees the vdso.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Vdso {
+    /// As the kernel has it.
+    #[default]
+    Shown,
+    /// Its pages stay, but the program is not told of them: it asks the kernel instead.
+    Hidden,
 }
 
 /// What is recorded.
@@ -61,6 +72,7 @@ pub struct Tracee {
     // Ended before the channel on which it listens.
     _follower: Follower,
     channel: Arc<Channel>,
+    choice: Option<Choice>,
 }
 
 impl Launch {
@@ -85,6 +97,25 @@ impl Launch {
     /// Diagnostics of the engine, as bits (1: statistics at exit).
     pub fn debug(&mut self, bits: u64) -> &mut Self {
         self.how.debug = bits;
+        self
+    }
+
+    /// Records not everything but this.
+    pub fn choose(&mut self, choice: Choice) -> &mut Self {
+        self.how.choice = Some(choice);
+        self
+    }
+
+    /// Whether the program sees the vdso.
+    pub fn vdso(&mut self, vdso: Vdso) -> &mut Self {
+        self.how.vdso = vdso;
+        self
+    }
+
+    /// How many bytes of translated code each process may have (in each of its two places); when they are used
+    /// up, all is translated anew as it is needed. What is below 128 KiB counts as that.
+    pub fn cache_limit(&mut self, bytes: u64) -> &mut Self {
+        self.how.limit_cache(bytes);
         self
     }
 
@@ -114,7 +145,9 @@ impl Launch {
         let pid = child.id() as i32;
         let how = self.how;
         match open_channel(how).and_then(|c| take_over(pid, &c.0, how).map(|()| c)) {
-            Ok((channel, follower)) => Ok(Tracee { child, _follower: follower, channel }),
+            Ok((channel, follower)) => {
+                Ok(Tracee { child, _follower: follower, channel, choice: how.choice })
+            }
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -139,6 +172,11 @@ impl Tracee {
     /// The channel to the engines.
     pub(super) fn channel(&self) -> Arc<Channel> {
         Arc::clone(&self.channel)
+    }
+
+    /// What is recorded, if not all.
+    pub(super) fn choice(&self) -> Option<Choice> {
+        self.choice
     }
 
     /// Whether it has ended.
@@ -231,6 +269,10 @@ fn open_channel(how: How) -> Result<(Arc<Channel>, Follower), Error> {
     // The first process and its first thread are number 0.
     channel.header().threads.store(1, Ordering::Relaxed);
     channel.header().processes.store(1, Ordering::Relaxed);
+    if how.choice.is_some_and(|choice| choice.begins_paused()) {
+        channel.header().pause();
+    }
+    channel.header().switchable.store(u32::from(how.choice.is_some()), Ordering::Relaxed);
     let follower = Follower::start(Arc::clone(&channel), how).map_err(failed)?;
     Ok((channel, follower))
 }

@@ -3,7 +3,9 @@
 
 mod book;
 mod channel;
+mod choice;
 mod collect;
+mod control;
 mod family;
 mod follow;
 mod gather;
@@ -17,6 +19,9 @@ mod self_image;
 mod stream;
 mod told;
 mod varying;
+mod vdso;
 
+pub use choice::Choice;
 pub use collect::{CollectError, Outcome, Watch};
-pub use launch::{Launch, Randomize, Record, Tracee};
+pub use control::{Switch, control};
+pub use launch::{Launch, Randomize, Record, Tracee, Vdso};

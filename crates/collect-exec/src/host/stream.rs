@@ -78,6 +78,8 @@ pub struct Stream {
     known: Vec<u64>,
     /// A time that was told while a block was held, which came before it.
     late: Option<u64>,
+    /// The stack pointer behind the held block, if it was told.
+    stack: Option<u64>,
     /// What nobody has taken yet.
     pub gathered: Gathered,
     /// What executions become.
@@ -100,6 +102,7 @@ impl Stream {
             runs: Vec::new(),
             known: Vec::new(),
             late: None,
+            stack: None,
             gathered: Gathered::default(),
             form: Form::Records,
         }
@@ -156,6 +159,8 @@ impl Stream {
                 let base = if tag == words::FS_BASE { plan::FS } else { plan::GS };
                 self.registers[usize::from(base.0)] = value;
             }
+            words::STACK if self.held.is_some() => self.stack = Some(value),
+            words::STACK => self.registers[usize::from(plan::STACK.0)] = value,
             words::TIME => self.late = Some(value),
             _ => {
                 if let Some(told) = Told::plain(tag, value) {
@@ -239,6 +244,7 @@ impl Stream {
             ways.push(BlockId(block.first_way + way as u32));
             *insns += block.program.insns(way) as u64;
             block.program.run_way(&mut self.registers, &self.words, way, words);
+            settle_stack(&mut self.registers, &mut self.stack);
             return;
         }
         if !self.gathered.ways.is_empty() {
@@ -251,6 +257,7 @@ impl Stream {
         let records = &mut self.gathered.records;
         let before = records.len();
         block.program.run(&mut self.registers, &self.words, until, records);
+        settle_stack(&mut self.registers, &mut self.stack);
         // An instruction that did not retire made no accesses.
         if records.len() == before {
             return;
@@ -280,5 +287,12 @@ impl Stream {
                 self.gathered.records.push(kind.record(flags, lane.size, addr));
             }
         }
+    }
+}
+
+/// A stack pointer that was told behind a block holds from its end on.
+fn settle_stack(registers: &mut Registers, told: &mut Option<u64>) {
+    if let Some(stack) = told.take() {
+        registers[usize::from(plan::STACK.0)] = stack;
     }
 }

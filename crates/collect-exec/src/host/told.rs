@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use ichnos_base::{Event, GuestVa, ProcessId, SignalInfo, ThreadId, ThreadStart};
+use ichnos_base::{Event, GapReason, GuestVa, ProcessId, SignalInfo, ThreadId, ThreadStart};
 
 use crate::words::{self, NOBODY, u32_at, u64_at};
 
@@ -40,6 +40,8 @@ pub enum Told<'a> {
     Unmap(u64, u64),
     /// What follows is not recorded.
     Untraced,
+    /// So many instructions were not recorded, for this reason.
+    Gap(u64, GapReason),
     /// It has waited for the end of another thread.
     Join(ThreadId),
     /// Synchronisation: a lock, condition variable or barrier.
@@ -73,6 +75,8 @@ impl<'a> Told<'a> {
             words::REAPED => Self::Reaped(value as u32, (value >> 32) as i32),
             words::TIME => Self::Time(value),
             words::UNTRACED => Self::Untraced,
+            words::GAP if value & 1 == 0 => Self::Gap(value >> 1, GapReason::Window),
+            words::GAP => Self::Gap(value >> 1, GapReason::Sampling),
             words::JOIN => Self::Join(ThreadId(value as u32)),
             _ => return None,
         })

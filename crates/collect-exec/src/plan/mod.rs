@@ -4,13 +4,14 @@
 
 mod snapshot;
 
+use iced_x86::{Code, OpKind, Register as Name};
 use ichnos_base::GuestVa;
-use ichnos_flow::{Level, Live, Plan, Region, Set, plan_line};
-use ichnos_isa_x86::{Flow, Inst, Rep, Shape};
+use ichnos_flow::{Effect, Level, Live, Plan, Region, Set, plan_line, value_registers};
+use ichnos_isa_x86::{Flow, Inst, Rep, Scratch, Shape};
 use ichnos_trace::Slot;
 
-use ichnos_lift::{FRAME, TAKEABLE, lift};
-pub use ichnos_lift::{FS, GS};
+use ichnos_lift::{FRAME, TAKEABLE, lift, lift_with};
+pub use ichnos_lift::{FS, GS, STACK};
 
 pub use snapshot::{Part, Snapshot};
 
@@ -28,16 +29,38 @@ pub fn is_flexible(inst: &Inst) -> bool {
 pub fn plan_superblock(insts: &[Inst]) -> Option<Plan> {
     let entry = insts.first()?.pc();
     let tail = indirect_tail(insts);
+    let mut scratch = Scratch::new();
     let region = Region {
-        insns: insts.iter().map(lift).collect(),
+        insns: insts.iter().map(|inst| lift_with(inst, &mut scratch)).collect(),
         entries: std::iter::once(entry).chain(tail).collect(),
         takeable: TAKEABLE,
         frame: FRAME,
-        known_outside: Set::only(FS).or(Set::only(GS)),
+        known_outside: Set::only(FS).or(Set::only(GS)).or(Set::only(STACK)),
         strange: Vec::new(),
         live_outside: Live { registers: Set::ALL, flags: 0xff },
     };
     plan_line(&region, &Level::Flow.into(), Slot(0)).ok()
+}
+
+/// Whether the stack pointer after an instruction follows from what it was before. Where it does not, the
+/// superblock ends, and the engine tells what it is: so the host knows it always.
+pub fn keeps_stack(inst: &Inst) -> bool {
+    let raw = inst.raw();
+    let common = matches!(
+        raw.code(),
+        Code::Push_r64 | Code::Pop_r64 | Code::Call_rel32_64 | Code::Call_rm64 | Code::Retnq
+    );
+    let names = (0..raw.op_count()).any(|i| {
+        raw.op_kind(i) == OpKind::Register && raw.op_register(i).full_register() == Name::RSP
+    });
+    if !names && (common || !raw.is_stack_instruction()) {
+        return true;
+    }
+    lift(inst).effects.iter().all(|effect| match *effect {
+        Effect::Set(STACK, value) => value_registers(value).without(Set::only(STACK)).is_empty(),
+        Effect::Lose(STACK, _) => false,
+        _ => true,
+    })
 }
 
 /// Where a superblock that ends with an indirect transfer must be cut: behind its last conditional
@@ -53,7 +76,7 @@ fn indirect_tail(insts: &[Inst]) -> Option<GuestVa> {
 
 /// The instructions in a stretch of code.
 pub fn decode_all(code: &[u8], pc: GuestVa) -> Option<Vec<Inst>> {
-    let mut insts = Vec::new();
+    let mut insts = Vec::with_capacity(code.len() / 4);
     let mut at = 0;
     while at < code.len() {
         let inst = Inst::decode(code.get(at..)?, pc.offset(at as u64)).ok()?;
@@ -64,9 +87,9 @@ pub fn decode_all(code: &[u8], pc: GuestVa) -> Option<Vec<Inst>> {
 }
 
 /// How many instructions of a superblock can be planned together such that its side exits can
-/// be told apart from its end by where control goes.
-pub fn unambiguous(insts: &[Inst]) -> usize {
-    let mut len = insts.len();
+/// be told apart from its end by where control goes, and the stack pointer is known but at its end.
+pub fn plannable(insts: &[Inst]) -> usize {
+    let mut len = insts.iter().position(|i| !keeps_stack(i)).map_or(insts.len(), |i| i + 1);
     while let Some(last) = len.checked_sub(1).and_then(|i| insts.get(i)) {
         let end = last.next_pc();
         let leads_to_end = |i: &Inst| matches!(i.flow(), Flow::Cond(target) if target == end);
@@ -77,4 +100,40 @@ pub fn unambiguous(insts: &[Inst]) -> usize {
         }
     }
     len
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keeps(code: &[u8]) -> bool {
+        keeps_stack(&Inst::decode(code, GuestVa(0x1000)).unwrap())
+    }
+
+    #[test]
+    fn what_moves_the_stack_pointer_is_followed_or_told() {
+        let followed: [&[u8]; 11] = [
+            &[0x50],                         // push rax
+            &[0x54],                         // push rsp
+            &[0x5b],                         // pop rbx
+            &[0xe8, 0, 1, 0, 0],             // call
+            &[0xff, 0xd0],                   // call rax
+            &[0xc3],                         // ret
+            &[0xc2, 8, 0],                   // ret 8
+            &[0x48, 0x83, 0xec, 0x20],       // sub rsp, 32
+            &[0x48, 0x8d, 0x64, 0x24, 0x08], // lea rsp, [rsp+8]
+            &[0x48, 0x89, 0xe5],             // mov rbp, rsp
+            &[0x9c],                         // pushfq
+        ];
+        let told: [&[u8]; 6] = [
+            &[0xc9],                   // leave
+            &[0x5c],                   // pop rsp
+            &[0x48, 0x89, 0xec],       // mov rsp, rbp
+            &[0x48, 0x8b, 0x63, 0x30], // mov rsp, [rbx+48]
+            &[0x48, 0x29, 0xc4],       // sub rsp, rax
+            &[0x48, 0x94],             // xchg rsp, rax
+        ];
+        assert!(followed.iter().all(|code| keeps(code)));
+        assert!(!told.iter().any(|code| keeps(code)));
+    }
 }

@@ -9,7 +9,7 @@ use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ichnos_base::Null;
-use ichnos_collect_exec::Record as What;
+use ichnos_collect_exec::{Launch, Record as What};
 use ichnos_testkit::guest::{self, Link};
 
 /// What a run showed.
@@ -47,9 +47,15 @@ pub fn alone(program: &Path, args: &[&str]) -> Shown {
 
 /// Under the engine, recorded or not.
 pub fn engine(program: &Path, args: &[&str], what: What) -> Shown {
+    engine_as(program, args, what, |_| ())
+}
+
+/// The same, with something set before.
+fn engine_as(program: &Path, args: &[&str], what: What, set: impl FnOnce(&mut Launch)) -> Shown {
     let (path, complaints) = (fresh_file(), fresh_file());
     let mut launch = super::piped(program, args);
     launch.record(what);
+    set(&mut launch);
     let command = launch.command();
     command.env("TORTURE", "yes").stdout(File::create(&path).expect("a file"));
     command.stderr(File::create(&complaints).expect("a file"));
@@ -121,4 +127,23 @@ fn a_thousand_threads() {
 #[test]
 fn a_thousand_forks() {
     tortured_as("processes", &["forks", "1000"], &["forks", "100"]);
+}
+
+/// The least cache holds less than the start of a dynamic program takes, so it fills again and again, also
+/// while other threads run in it and while signals come.
+#[test]
+fn a_full_cache_is_emptied() {
+    let small = |launch: &mut Launch| {
+        launch.cache_limit(0);
+    };
+    for name in ["flow", "signals", "code", "processes"] {
+        let program = guest::build(&format!("torture_{name}.c"), Link::Dynamic, &["-w"]);
+        let want = alone(&program, &[]);
+        for what in [What::Nothing, What::All] {
+            assert_eq!(engine_as(&program, &[], what, small), want, "{name}, {what:?}");
+        }
+    }
+    let threads = super::guest("threads", super::Link::Dynamic);
+    let want = alone(&threads, &[]);
+    assert_eq!(engine_as(&threads, &[], What::Nothing, small), want, "threads");
 }

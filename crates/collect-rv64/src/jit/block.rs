@@ -28,6 +28,16 @@ pub(crate) struct Link {
     pub(crate) displacement: usize,
     /// The guest address it goes to, in the same page.
     pub(crate) target: u64,
+    pub(crate) door: Door,
+}
+
+/// Where a linked jump enters a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Door {
+    /// At its start.
+    Front,
+    /// Behind the touch of its first line, which was fetched last.
+    Side,
 }
 
 /// A translated block.
@@ -37,6 +47,8 @@ pub(crate) struct Translated {
     pub(crate) links: Vec<Link>,
     /// The way out when too few instructions are left, from the block's start.
     pub(crate) limit_exit: usize,
+    /// The entry for jumps from its first line; its start if it has no other.
+    pub(crate) side: usize,
     /// Guest instructions translated.
     pub(crate) insns: usize,
 }
@@ -56,7 +68,7 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Debug)]
 enum Cold {
     /// A taken branch: `retired` instructions, then on to `target`.
-    Taken { hole: Hole, retired: usize, target: u64, from: u64 },
+    Taken { hole: Hole, retired: usize, target: u64, from: u64, door: Door },
     /// An instruction for the interpreter: `retired` before it.
     Interpret { hole: Hole, retired: usize, pc: u64 },
     /// A helper for a profile, see [`Helper`].
@@ -83,6 +95,11 @@ pub(crate) struct Block<'a> {
     pub(crate) line: Option<u64>,
     /// Whether an instruction follows in this block.
     pub(crate) more: bool,
+    /// Where the first instruction begins behind the touch of its line, if it
+    /// lies in one line.
+    body: Option<usize>,
+    /// Jumps to the block's own side door.
+    loops: Vec<Hole>,
     cold: Vec<Cold>,
     links: Vec<Link>,
     first_site: u64,
@@ -112,6 +129,8 @@ impl<'a> Block<'a> {
             book,
             line: None,
             more: false,
+            body: None,
+            loops: Vec::new(),
             cold: Vec::new(),
             links: Vec::new(),
             first_site,
@@ -130,6 +149,9 @@ impl<'a> Block<'a> {
             self.more = n + 1 < insns.len();
             let before = (self.code.here(), self.cold.len());
             self.touch_code();
+            if n == 0 && self.is_in_line(self.pc, self.behind().wrapping_sub(1)) {
+                self.body = Some(self.code.here());
+            }
             match self.step(insn) {
                 Step::Next => {}
                 Step::Unknown => {
@@ -151,17 +173,49 @@ impl<'a> Block<'a> {
         }
         let insns = self.index;
         if !ended {
-            self.go(insns, self.pc);
+            // The last instruction may have thrown its own line out.
+            self.go(insns, self.pc, Door::Front);
         }
         self.write_cold();
+        let (side, second) = self.side_door();
         let limit_exit = self.code.here();
-        let limit = entry.1;
-        self.code.fill(limit, limit_exit);
         self.code.mov_imm(RAX, self.start);
         self.jump_to(self.thunks.limit);
         let count = i32::try_from(insns).ok()?.to_le_bytes();
-        self.code.bytes.get_mut(entry.0..entry.0 + 4)?.copy_from_slice(&count);
-        Some(Translated { bytes: self.code.bytes, links: self.links, limit_exit, insns })
+        for (place, limit) in [Some(entry), second].into_iter().flatten() {
+            self.code.fill(limit, limit_exit);
+            self.code.bytes.get_mut(place..place + 4)?.copy_from_slice(&count);
+        }
+        Some(Translated { bytes: self.code.bytes, links: self.links, limit_exit, side, insns })
+    }
+
+    /// The entry for jumps that need not touch the first line, and its check.
+    fn side_door(&mut self) -> (usize, Option<(usize, Hole)>) {
+        let (side, check) = match self.body {
+            Some(body) if self.book.is_some() => {
+                let side = self.code.here();
+                let check = self.check_limit();
+                let hole = self.code.jump();
+                self.code.fill(hole, body);
+                (side, Some(check))
+            }
+            _ => (0, None),
+        };
+        for hole in std::mem::take(&mut self.loops) {
+            self.code.fill(hole, side);
+        }
+        (side, check)
+    }
+
+    /// Whether two addresses are in one line of code.
+    fn is_in_line(&self, one: u64, other: u64) -> bool {
+        self.book.as_ref().is_some_and(|book| (one ^ other) >> book.code_shift == 0)
+    }
+
+    /// The door for a jump of the present instruction.
+    pub(crate) fn door(&self, target: u64) -> Door {
+        let near = self.is_in_line(target, self.behind().wrapping_sub(1));
+        if near { Door::Side } else { Door::Front }
     }
 
     /// The compare with the block's length, which is filled in at the end: its
@@ -227,7 +281,7 @@ impl<'a> Block<'a> {
 
     /// Counts what has retired and goes on at a fixed guest address. Inside the
     /// page the jump can be linked: the page's translation is the present one.
-    pub(crate) fn go(&mut self, retired: usize, target: u64) {
+    pub(crate) fn go(&mut self, retired: usize, target: u64, door: Door) {
         self.retire(retired);
         let same_page = (target ^ self.start) < PAGE_SIZE as u64;
         if !same_page {
@@ -235,12 +289,14 @@ impl<'a> Block<'a> {
             return self.jump_to(self.thunks.indirect);
         }
         let hole = self.code.jump();
-        if target == self.start {
-            return self.code.fill(hole, 0);
+        match door {
+            Door::Front if target == self.start => return self.code.fill(hole, 0),
+            Door::Side if target == self.start => return self.loops.push(hole),
+            _ => {}
         }
         self.code.fill_here(hole);
         let site = self.first_site + self.links.len() as u64;
-        self.links.push(Link { displacement: hole.0, target });
+        self.links.push(Link { displacement: hole.0, target, door });
         self.code.mov_imm(RAX, target);
         self.code.mov_imm(RCX, site);
         self.jump_to(self.thunks.link);
@@ -255,8 +311,8 @@ impl<'a> Block<'a> {
     /// The present instruction branches to `target` if the condition holds.
     pub(crate) fn branch_if(&mut self, cond: Cond, target: u64) {
         let hole = self.code.jump_if(cond);
-        let from = self.behind();
-        self.cold.push(Cold::Taken { hole, retired: self.index + 1, target, from });
+        let (from, door) = (self.behind(), self.door(target));
+        self.cold.push(Cold::Taken { hole, retired: self.index + 1, target, from, door });
     }
 
     /// Counts what has retired and lets the interpreter go on at `pc`.
@@ -286,10 +342,10 @@ impl<'a> Block<'a> {
     fn write_cold(&mut self) {
         for cold in std::mem::take(&mut self.cold) {
             match cold {
-                Cold::Taken { hole, retired, target, from } => {
+                Cold::Taken { hole, retired, target, from, door } => {
                     self.code.fill_here(hole);
                     self.count_arc(from, target);
-                    self.go(retired, target);
+                    self.go(retired, target, door);
                 }
                 Cold::Help { hole, back, helper } => self.write_help(hole, back, helper),
                 Cold::Interpret { hole, retired, pc } => {

@@ -38,7 +38,7 @@ pub(crate) fn translate(b: &mut Block<'_>, i: &Insn) -> Step {
             let target = b.pc.wrapping_add(i.imm as i64 as u64);
             b.write_number(i.rd, b.pc.wrapping_add(i.len.into()));
             b.count_arc(b.behind(), target);
-            b.go(b.index + 1, target);
+            b.go(b.index + 1, target, b.door(target));
             return Step::End;
         }
         Op::Jalr => {

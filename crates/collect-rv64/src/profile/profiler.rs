@@ -9,7 +9,7 @@ use super::book::Book;
 use super::deduce::{Counts, Irregular, Profile};
 use super::models::{Detail, Gone, Models, Pass, Reference, ReferenceKind, Shape};
 use super::tables::{NO_PAGE, PAGES, Tables, new_tables};
-use super::words::Words;
+use super::words::{Run, Words};
 use crate::ram::PAGE_SIZE;
 
 /// No line of code.
@@ -34,8 +34,14 @@ pub(crate) struct Profiler<M> {
     /// An instruction that was fetched and did not retire: the machine carries it
     /// out, unless another comes first.
     pub(super) again: u64,
-    /// The number of the line that was fetched last.
+    /// Where the instructions that run in succession began.
+    pub(super) run: u64,
+    /// The number of the line that was fetched last, and its end; zero if what
+    /// follows must not pass unseen.
     pub(super) line: u64,
+    pub(super) line_end: u64,
+    /// Whether lines of code passed no longer since this was last cleared.
+    pub(super) code_lost: bool,
     /// Whether generated code uses the tables.
     pub(super) generated: bool,
     pub(super) book: Book,
@@ -73,7 +79,10 @@ impl<M: Models> Profiler<M> {
             len: 0,
             kind: InsnKind::OTHER,
             again: NOWHERE,
+            run: NOWHERE,
             line: NO_LINE,
+            line_end: 0,
+            code_lost: false,
             generated: false,
             book: Book::new((code, data), shape.page.trailing_zeros()),
             arcs: Arcs::new(),
@@ -107,9 +116,11 @@ impl<M: Models> Profiler<M> {
         }
         let tables = self.others[new].take();
         let tables = tables.unwrap_or_else(|| new_tables(&mut self.models, &self.shape, thread));
+        self.close_run();
         self.others[old] = Some(std::mem::replace(&mut self.now, tables));
         self.thread = thread;
-        self.line = NO_LINE;
+        self.run = self.now.next;
+        self.forget_line();
         self.models.resume(thread, &mut self.gone);
         self.forget_gone();
     }
@@ -139,10 +150,11 @@ impl<M: Models> Profiler<M> {
         for &word in self.book.lines_of_page(va) {
             if let Some(word) = self.now.arena.get_mut(word as usize).filter(|word| **word != 0) {
                 *word |= HIDDEN;
+                self.code_lost = true;
             }
         }
         if va >> self.page_shift == self.line << self.book.code_shift >> self.page_shift {
-            self.line = NO_LINE;
+            self.forget_line();
         }
     }
 
@@ -195,13 +207,38 @@ impl<M: Models> Profiler<M> {
 
     fn forget_code(&mut self, pc: u64) {
         self.now.code.forget(pc);
+        self.code_lost = true;
         if let Some(word) = self.book.known_line(pc)
             && let Some(word) = self.now.arena.get_mut(word as usize)
         {
             *word = 0;
         }
         if pc >> self.book.code_shift == self.line {
-            self.line = NO_LINE;
+            self.forget_line();
+        }
+    }
+
+    /// The next instruction is fetched, wherever it is.
+    pub(super) fn forget_line(&mut self) {
+        (self.line, self.line_end) = (NO_LINE, 0);
+    }
+
+    /// Control goes from where it was to `pc`.
+    #[inline(always)]
+    pub(super) fn jump(&mut self, pc: u64) {
+        self.arcs.count(self.now.next, pc);
+        self.close_run();
+        self.run = pc;
+        if pc >> self.book.code_shift != self.line {
+            self.line_end = 0;
+        }
+    }
+
+    /// What ran since the last jump is known to have run.
+    #[inline(always)]
+    pub(crate) fn close_run(&mut self) {
+        if self.now.next != NOWHERE {
+            self.words.ran((self.run, self.now.next));
         }
     }
 
@@ -240,8 +277,12 @@ impl<M: Models> Profiler<M> {
         self.line = at >> self.book.code_shift;
     }
 
-    #[inline(always)]
+    /// Fetches an instruction that does not lie in the line of the one before.
+    #[inline(never)]
     pub(super) fn fetch(&mut self, pc: u64, len: u64) {
+        if std::mem::replace(&mut self.again, NOWHERE) == pc {
+            return;
+        }
         let shift = self.book.code_shift;
         let last = pc.wrapping_add(len - 1);
         if self.shape.detail == Detail::Everything {
@@ -250,6 +291,8 @@ impl<M: Models> Profiler<M> {
         } else if pc >> shift != self.line || last >> shift != self.line {
             self.fetch_lines(pc, last);
         }
+        let end = self.line.wrapping_add(1) << shift;
+        self.line_end = if self.line == NO_LINE { 0 } else { end };
     }
 
     #[inline(never)]
@@ -268,7 +311,7 @@ impl<M: Models> Profiler<M> {
 
     #[inline(always)]
     pub(super) fn data(&mut self, kind: ReferenceKind, addr: u64, size: u64) {
-        if self.shape.detail == Detail::Everything || !self.data_passes(kind, addr, size) {
+        if !self.data_passes(kind, addr, size) {
             self.data_told(kind, addr, size);
         }
     }
@@ -308,13 +351,14 @@ impl<M: Models> Profiler<M> {
         }
     }
 
-    /// Instructions whose bytes must be read while they are there.
-    pub(crate) fn take_fresh(&mut self) -> Vec<u64> {
+    /// A run of instructions whose bytes must be read while they are there.
+    pub(crate) fn take_fresh(&mut self) -> Option<Run> {
         self.words.take_fresh()
     }
 
-    pub(crate) fn has_fresh(&self) -> bool {
-        self.words.has_fresh()
+    /// An instruction that ran cannot be read.
+    pub(crate) fn unreadable(&mut self, pc: u64) {
+        self.words.unreadable(pc);
     }
 
     /// Takes note of an instruction. If another stood in its place, what is
@@ -322,7 +366,7 @@ impl<M: Models> Profiler<M> {
     pub(crate) fn note(&mut self, pc: u64, word: u32) {
         if self.words.conflicts(pc, word) {
             self.settle();
-            self.words.forget_page(pc);
+            self.words.forget_at(pc, word);
         }
         self.words.note(pc, word);
     }

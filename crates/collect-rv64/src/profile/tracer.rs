@@ -68,11 +68,16 @@ impl<M: Models> Tracer for Profiled<M> {
 
     #[inline]
     fn drain(&mut self, _: ThreadId, code: &mut dyn Fetch) -> Result<More, Infallible> {
-        if self.0.has_fresh() {
-            for pc in self.0.take_fresh() {
-                if let Some(word) = word_at(code, pc) {
-                    self.0.note(pc, word);
-                }
+        self.0.close_run();
+        while let Some((start, end)) = self.0.take_fresh() {
+            let mut pc = start;
+            while pc < end {
+                let Some(word) = word_at(code, pc) else {
+                    self.0.unreadable(pc);
+                    break;
+                };
+                self.0.note(pc, word);
+                pc = pc.wrapping_add(if is_compressed(word) { 2 } else { 4 });
             }
         }
         Ok(More::Yes)

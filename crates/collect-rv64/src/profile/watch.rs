@@ -3,10 +3,9 @@
 
 use ichnos_base::{AccessFlags, GuestVa, InsnKind};
 
-use super::arcs::NOWHERE;
 use super::book::{ARENA, Book};
 use super::models::{Models, Pass, ReferenceKind, Transfer};
-use super::profiler::{NO_LINE, Profiler};
+use super::profiler::Profiler;
 use super::tables::{INDIRECT_ENTRIES, Indirect, NO_INDIRECT, Site, Start, indirect_slot};
 use crate::cpu::Cpu;
 use crate::memory::World;
@@ -14,8 +13,8 @@ use crate::observe::Observer;
 use crate::ram::PAGE_SIZE;
 use crate::trap::Access;
 
-/// So many instructions may wait for their bytes to be read.
-const FRESH: usize = 32;
+/// So many runs may wait for their bytes to be read.
+const FRESH: usize = 8;
 
 impl<M: Models> Observer for Profiler<M> {
     const GENERATED: bool = true;
@@ -25,14 +24,13 @@ impl<M: Models> Observer for Profiler<M> {
         self.clock += 1;
         (self.pc, self.len, self.kind) = (pc.0, len, kind);
         if pc.0 != self.now.next {
-            self.arcs.count(self.now.next, pc.0);
+            self.jump(pc.0);
         }
-        self.now.next = pc.0.wrapping_add(len.into());
-        self.words.ran(pc.0);
-        if self.again != pc.0 {
+        let end = pc.0.wrapping_add(len.into());
+        self.now.next = end;
+        if end > self.line_end {
             self.fetch(pc.0, len.into());
         }
-        self.again = NOWHERE;
     }
 
     #[inline(always)]
@@ -63,7 +61,7 @@ impl<M: Models> Observer for Profiler<M> {
     }
 
     fn abandon(&mut self) {
-        (self.now.next, self.again) = (self.pc, self.pc);
+        (self.now.next, self.again, self.line_end) = (self.pc, self.pc, 0);
     }
 
     #[inline(always)]
@@ -92,8 +90,10 @@ impl<M: Models> Observer for Profiler<M> {
     }
 
     fn start(&mut self, cpu: &Cpu, ram: *mut u8) -> Option<Start> {
-        if cpu.pc != self.now.next {
-            self.arcs.count(self.now.next, cpu.pc);
+        if cpu.pc == self.now.next {
+            self.close_run();
+        } else {
+            self.jump(cpu.pc);
             self.now.next = cpu.pc;
         }
         self.generated = true;
@@ -112,9 +112,10 @@ impl<M: Models> Observer for Profiler<M> {
 
     fn stopped(&mut self, pc: u64, clock: u64, indirect: Option<u32>) {
         self.clock = clock;
-        self.line = NO_LINE;
+        self.forget_line();
         let end = indirect.and_then(|site| self.book.indirect_end(site));
         self.now.next = end.unwrap_or(pc);
+        self.run = self.now.next;
     }
 
     fn enter_indirect(&mut self, site: u32, pc: u64, (key, code): (u64, u64)) {
@@ -148,7 +149,7 @@ impl<M: Models> Observer for Profiler<M> {
         };
         let ram = world.ram_mut().start() as u64;
         self.now.data.follow(&cpu.tlb, ram);
-        (self.pc, self.clock) = (site.pc, site.clock);
+        (self.pc, self.clock, self.code_lost) = (site.pc, site.clock, false);
         let kind = if store { ReferenceKind::Store } else { ReferenceKind::Load };
         let host = ram.wrapping_add(index as u64);
         let page_passes = self.page(kind, va, site.size);
@@ -164,7 +165,7 @@ impl<M: Models> Observer for Profiler<M> {
                 self.now.data.enter(va, rights, host.wrapping_sub(va), slot);
             }
         }
-        if let Some(next) = site.next {
+        if let Some(next) = site.next.filter(|_| self.code_lost) {
             self.fetch_again(next);
         }
         Some(host)

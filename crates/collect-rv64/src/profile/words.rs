@@ -10,18 +10,40 @@ use crate::jit::Mix;
 use crate::ram::{PAGE_SHIFT, PAGE_SIZE};
 
 const SLOTS: usize = PAGE_SIZE / 2;
-/// Known to have run, but its bytes have not been read yet. No instruction has
-/// this word: it would be compressed and illegal.
-const FRESH: u32 = 1 << 16;
+/// Known to have run, but its bytes cannot be read. No instruction has this word:
+/// it would be compressed and illegal.
+const UNREADABLE: u32 = 1 << 16;
+/// Runs that are remembered. A power of two.
+const RUNS: usize = 1 << 10;
+/// No run: ends come after starts.
+const NO_RUN: Run = (1, 0);
+
+/// Instructions that ran in succession: the first one's address, and the end of
+/// the last.
+pub(crate) type Run = (u64, u64);
 
 /// Words of instructions by halfword of each page.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Words {
     pages: Vec<(u64, Box<[u32; SLOTS]>)>,
     numbers: HashMap<u64, usize, BuildHasherDefault<Mix>>,
     recent: (u64, usize),
-    /// Instructions whose bytes must still be read.
-    fresh: Vec<u64>,
+    /// Runs with instructions whose bytes must still be read.
+    fresh: Vec<Run>,
+    /// Runs whose instructions are known, or among the fresh ones.
+    known: Box<[Run; RUNS]>,
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Self {
+            pages: Vec::new(),
+            numbers: HashMap::default(),
+            recent: (0, 0),
+            fresh: Vec::new(),
+            known: Box::new([NO_RUN; RUNS]),
+        }
+    }
 }
 
 impl Words {
@@ -45,38 +67,57 @@ impl Words {
         self.recent = (page, number);
     }
 
-    /// An instruction runs.
+    /// Instructions ran in succession.
     #[inline(always)]
-    pub(crate) fn ran(&mut self, pc: u64) {
-        let slot = self.slot(pc);
-        if *slot == 0 {
-            *slot = FRESH;
-            self.fresh.push(pc);
+    pub(crate) fn ran(&mut self, run: Run) {
+        let place = (run.0 >> 1 ^ run.1 << 2) as usize & (RUNS - 1);
+        if self.known[place] != run {
+            self.ran_newly(run, place);
         }
     }
 
-    /// Instructions whose bytes must be read now, while they are there.
-    pub(crate) fn take_fresh(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.fresh)
+    #[inline(never)]
+    fn ran_newly(&mut self, run: Run, place: usize) {
+        self.known[place] = run;
+        if run.0 < run.1 && !self.knows(run) {
+            self.fresh.push(run);
+        }
+    }
+
+    /// Whether the bytes of all instructions of a run are known.
+    fn knows(&self, (start, end): Run) -> bool {
+        let mut at = start;
+        self.between(start, end, |pc, word| {
+            at = pc.wrapping_add(if is_compressed(word) { 2 } else { 4 });
+        });
+        at >= end
+    }
+
+    /// A run whose bytes must be read now, while they are there.
+    pub(crate) fn take_fresh(&mut self) -> Option<Run> {
+        self.fresh.pop()
     }
 
     pub(crate) fn fresh_count(&self) -> usize {
         self.fresh.len()
     }
 
-    pub(crate) fn has_fresh(&self) -> bool {
-        !self.fresh.is_empty()
+    /// Nobody can read an instruction that ran.
+    pub(crate) fn unreadable(&mut self, pc: u64) {
+        let slot = self.slot(pc);
+        if *slot == 0 {
+            *slot = UNREADABLE;
+        }
     }
 
     /// Whether another instruction is known where this one stands.
     pub(crate) fn conflicts(&mut self, pc: u64, word: u32) -> bool {
         let known = *self.slot(pc);
-        if known != 0 && known != FRESH && known != word {
+        if known != 0 && known != UNREADABLE && known != word {
             return true;
         }
-        let long = |word: u32| word != 0 && word != FRESH && !is_compressed(word);
         let behind = pc.wrapping_add(2);
-        long(*self.slot(pc.wrapping_sub(2))) || long(word) && !matches!(*self.slot(behind), 0)
+        is_long(*self.slot(pc.wrapping_sub(2))) || is_long(word) && *self.slot(behind) != 0
     }
 
     /// Takes note of an instruction's bytes.
@@ -84,11 +125,17 @@ impl Words {
         *self.slot(pc) = word;
     }
 
-    /// Forgets a page's instructions.
-    pub(crate) fn forget_page(&mut self, pc: u64) {
-        self.slot(pc);
-        self.pages[self.recent.1].1.fill(0);
-        self.fresh.retain(|at| at >> PAGE_SHIFT != pc >> PAGE_SHIFT);
+    /// Forgets the instructions that a new one at `pc` takes the place of. The rest
+    /// of the page still runs as it was translated.
+    pub(crate) fn forget_at(&mut self, pc: u64, word: u32) {
+        let before = self.slot(pc.wrapping_sub(2));
+        if is_long(*before) {
+            *before = 0;
+        }
+        if is_long(word) {
+            *self.slot(pc.wrapping_add(2)) = 0;
+        }
+        self.known.fill(NO_RUN);
     }
 
     /// All instructions from `start` up to `end`, in order.
@@ -100,9 +147,14 @@ impl Words {
             if word == 0 {
                 return;
             }
-            let word = if word == FRESH { 0 } else { word };
+            let word = if word == UNREADABLE { 0 } else { word };
             tell(at, word);
             at = at.wrapping_add(if is_compressed(word) { 2 } else { 4 });
         }
     }
+}
+
+/// Whether a known instruction has four bytes.
+const fn is_long(word: u32) -> bool {
+    word != 0 && word != UNREADABLE && !is_compressed(word)
 }

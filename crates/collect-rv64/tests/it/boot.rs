@@ -6,10 +6,13 @@ use std::fs;
 use std::process::Command;
 
 use ichnos_collect_rv64::Speed;
-use ichnos_collect_rv64::system::{Boot, Config, Cpio, Ending, Outcome, Script, run, run_untraced};
+use ichnos_collect_rv64::system::{
+    Boot, Config, Cpio, Ending, Outcome, Script, run, run_profiled, run_untraced,
+};
 
 use crate::debian::{self, Debian};
 use crate::guests::{Folder, compile};
+use crate::profile::Small;
 use crate::programs::Checker;
 
 const INIT: &str = "#!/bin/busybox sh
@@ -107,6 +110,37 @@ fn debian_boots_on_two_harts() {
 #[test]
 fn debian_boots_on_four_harts() {
     check(4);
+}
+
+/// A profiled boot is the same boot: kernel and programs take the same
+/// instructions. The profile names all of them but for a few of programs that
+/// stood at the same addresses one after the other.
+#[test]
+fn debian_boots_profiled() {
+    let Some(debian) = debian::files() else { return };
+    let folder = Folder::new("boot-profiled");
+    let Some(initrd) = initrd(&folder, &debian) else { return };
+    let kernel = Boot::kernel(&debian.kernel).with_initrd(&initrd);
+    let mut config = Config::new(kernel.with_command_line("console=ttyS0 quiet"));
+    config.memory = 256 << 20;
+    config.limit = Some(10_000_000_000);
+    let script = || {
+        let steps = [("guest# ".to_owned(), "ls /bin | wc -l; poweroff -f\n".to_owned())];
+        Script::new(Vec::new(), steps.into())
+    };
+    let (mut plain, mut watched) = (script(), script());
+    let untraced = run_untraced(&config, &mut plain).expect("the machine runs");
+    let (outcome, profile, cache) =
+        run_profiled(&config, &mut watched, Small::of(1 << 13)).expect("it runs profiled");
+    assert_eq!((outcome, outcome.ending), (untraced, Ending::PowerOff));
+    assert_eq!(watched.into_inner(), plain.into_inner());
+    assert_eq!(profile.retired, outcome.retired);
+    let deduced: u64 = profile.executed.iter().map(|one| one.count).sum();
+    assert!(deduced <= profile.retired);
+    assert!(profile.retired - deduced < profile.retired / 100_000, "{deduced} of {outcome:?}");
+    let kernel = profile.executed.iter().filter(|one| one.pc.0 >> 63 != 0).count();
+    assert!(kernel > 100_000 && kernel < profile.executed.len(), "{kernel}");
+    assert!(cache.misses > 100_000, "{}", cache.misses);
 }
 
 /// Debian's drivers find the disk; the guest reads what the host put there, puts

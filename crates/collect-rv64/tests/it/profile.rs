@@ -17,22 +17,26 @@ use ichnos_testkit::tool;
 
 use crate::guests::{Folder, compile, config};
 
-/// A direct-mapped cache of few lines for code and data alike, so that lines
-/// come and go all the time.
+/// A direct-mapped cache for code and data alike; of few lines, they come and go
+/// all the time.
 #[derive(Debug)]
-struct Small {
+pub(crate) struct Small {
     lines: Vec<u64>,
     /// All lines that ever had to go.
     evicted: BTreeSet<u64>,
     told: u64,
-    misses: u64,
+    pub(crate) misses: u64,
 }
 
 const LINE: u64 = 64;
 
 impl Small {
     fn new() -> Self {
-        Self { lines: vec![u64::MAX; 64], evicted: BTreeSet::new(), told: 0, misses: 0 }
+        Self::of(64)
+    }
+
+    pub(crate) fn of(lines: usize) -> Self {
+        Self { lines: vec![u64::MAX; lines], evicted: BTreeSet::new(), told: 0, misses: 0 }
     }
 }
 

@@ -14,7 +14,7 @@ use std::fmt::Debug;
 
 use super::config::{CacheConfig, Placement};
 use super::entry::Resident;
-use super::full_lru::FullLru;
+use super::full_lru::{FullFifo, FullLru};
 use super::lru_array::LruArray;
 use super::set_array::SetArray;
 use super::skew_array::SkewArray;
@@ -23,8 +23,8 @@ use crate::replace::{
     Brrip, Drrip, Fifo, Lru, Nru, RandomReplacement, Replacement, Shape, Srrip, TreePlru,
 };
 
-/// From this many ways on, a fully associative LRU cache is searched by hash
-/// instead of one way after the other.
+/// From this many ways on, a fully associative LRU or FIFO cache is searched by
+/// hash instead of one way after the other.
 const HASHED_WAYS: u32 = 32;
 
 /// What became of an access.
@@ -93,6 +93,11 @@ impl AnyArray {
         match config.replacement {
             Replacement::Lru if config.sets() == 1 && config.ways >= HASHED_WAYS => {
                 Self::Other(Box::new(FullLru::new(config.ways as usize)))
+            }
+            Replacement::Fifo
+                if config.sets() == 1 && config.ways >= HASHED_WAYS && !slots_needed =>
+            {
+                Self::Other(Box::new(FullFifo::new(config.ways as usize)))
             }
             Replacement::Lru if !slots_needed => Self::Lru(LruArray::new(config)),
             Replacement::Lru => Self::sets::<Lru>(config, shape),

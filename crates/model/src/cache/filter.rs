@@ -168,7 +168,12 @@ impl<O: Observe> Hierarchy<O> {
             self.in_two(&thread, r, entry);
             return Standing::Seen;
         }
-        self.enter(&thread, r.kind, r.addr, r.size);
+        // The short way says nothing to a filter that must know who was used.
+        if self.graph.nodes.get(entry).is_some_and(|n| n.filterable() == Filterable::Present) {
+            self.touch(&thread, r.kind, r.addr, r.size);
+        } else {
+            self.enter(&thread, r.kind, r.addr, r.size);
+        }
         if crosses { Standing::Seen } else { self.standing(entry, at) }
     }
 
@@ -208,14 +213,20 @@ impl<O: Observe> Hierarchy<O> {
 
     /// The lines of a thread's first-level cache that may no longer pass, by
     /// their first byte, each once; then forgets them.
+    #[inline]
     pub fn departed(&mut self, id: ThreadId, kind: Kind, mut tell: impl FnMut(GuestVa)) {
-        let thread = self.last_thread(id);
-        let entry = Self::entry(thread.ports, kind);
-        let Some(node) = self.graph.nodes.get_mut(entry) else { return };
+        let (ports, space) = match &self.last {
+            Some(thread) if thread.id == id => (thread.ports, thread.space),
+            _ => {
+                let thread = self.last_thread(id);
+                (thread.ports, thread.space)
+            }
+        };
+        let Some(node) = self.graph.nodes.get_mut(Self::entry(ports, kind)) else { return };
         let shift = node.shift;
         let Some(front) = &mut node.front else { return };
-        for line in front.departed.drain(..) {
-            tell(GuestVa((line << shift) ^ thread.space));
+        while let Some(line) = front.departed.pop() {
+            tell(GuestVa((line << shift) ^ space));
         }
     }
 

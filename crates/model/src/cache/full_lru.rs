@@ -1,5 +1,6 @@
-//! Fully associative LRU of any size in constant time per access: a hash table
-//! finds the slot, a doubly linked list keeps the order of use.
+//! Fully associative LRU and FIFO of any size in constant time per access: a
+//! hash table finds the slot, a doubly linked list keeps the order of use or of
+//! arrival.
 //!
 //! Invariant: slots `0..used` are in the list unless freed; freed slots are on
 //! their own list and in no other. `next` leads from recent to old.
@@ -19,9 +20,14 @@ struct Slot {
     previous: u32,
 }
 
-/// Fully associative LRU.
+/// Fully associative, least recently used out first.
+pub(crate) type FullLru = FullList<true>;
+/// Fully associative, first in, first out.
+pub(crate) type FullFifo = FullList<false>;
+
+/// A fully associative array; using a line moves it to the front if `RENEWS`.
 #[derive(Debug)]
-pub(crate) struct FullLru {
+pub(crate) struct FullList<const RENEWS: bool> {
     map: LineMap,
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -30,7 +36,7 @@ pub(crate) struct FullLru {
     capacity: usize,
 }
 
-impl FullLru {
+impl<const RENEWS: bool> FullList<RENEWS> {
     /// An empty array for `capacity` lines, which must not be zero. Memory grows
     /// with what is in it.
     pub(crate) fn new(capacity: usize) -> Self {
@@ -85,11 +91,11 @@ impl FullLru {
     }
 }
 
-impl Array for FullLru {
+impl<const RENEWS: bool> Array for FullList<RENEWS> {
     #[inline]
     fn access(&mut self, line: u64, set: u64, clear: u64) -> Found {
         let Some(slot) = self.map.get(line) else { return Found::Miss };
-        if self.newest != slot {
+        if RENEWS && self.newest != slot {
             self.unlink(slot);
             self.link_newest(slot);
         }
@@ -120,5 +126,42 @@ impl Array for FullLru {
 
     fn fill_settles(&self) -> bool {
         true
+    }
+
+    fn place(&self, line: u64) -> Option<(usize, u64)> {
+        let slot = self.map.get(line)? as usize;
+        Some((slot, flags(self.slots[slot].word)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::config::CacheConfig;
+    use super::super::set_array::SetArray;
+    use super::*;
+    use crate::replace::{Fifo, Shape};
+
+    proptest! {
+        #[test]
+        fn fifo_is_that_of_sets(ops in prop::collection::vec((0u64..24, 0u8..8), 0..400)) {
+            const WAYS: usize = 12;
+            let config = CacheConfig::new(64 * WAYS as u64, WAYS as u32, 64);
+            let mut sets = SetArray::<Fifo>::new(&config, Shape { sets: 1, ways: WAYS, seed: 0 });
+            let mut list = FullFifo::new(WAYS);
+            for (line, op) in ops {
+                if op == 0 {
+                    prop_assert_eq!(list.remove(line), sets.remove(line));
+                } else if !sets.contains(line) {
+                    prop_assert!(!list.contains(line));
+                    prop_assert_eq!(list.fill(line, 0).evicted, sets.fill(line, 0).evicted);
+                } else {
+                    let hits = |found: Found| matches!(found, Found::Hit { .. });
+                    prop_assert!(hits(list.access(line, 0, 0)) && hits(sets.access(line, 0, 0)));
+                }
+                prop_assert_eq!(list.place(line).is_some(), sets.contains(line));
+            }
+        }
     }
 }

@@ -73,9 +73,9 @@ pub struct TlbModel<O = ()> {
     pub(super) code: Vec<usize>,
     pub(super) data: Vec<usize>,
     pub(super) report: TlbReport,
-    threads: HashMap<ThreadId, Translator>,
+    threads: HashMap<ThreadId, Box<Translator>>,
     /// The thread of the last single reference, if it is not among those.
-    pub(super) recent: Option<(ThreadId, Translator)>,
+    pub(super) recent: Option<(ThreadId, Box<Translator>)>,
     observer: O,
 }
 
@@ -165,7 +165,7 @@ impl<O: TlbObserve> TlbModel<O> {
         &mut self.observer
     }
 
-    pub(super) fn take(&mut self, id: ThreadId) -> Translator {
+    pub(super) fn take(&mut self, id: ThreadId) -> Box<Translator> {
         if let Some((recent, thread)) = self.recent.take() {
             if recent == id {
                 return thread;
@@ -176,13 +176,13 @@ impl<O: TlbObserve> TlbModel<O> {
             let arrays: Vec<_> =
                 self.shapes.iter().map(|tlb| AnyArray::new(&tlb.as_cache())).collect();
             let shapes = self.shapes.iter().zip(&arrays);
-            Translator {
+            Box::new(Translator {
                 fronts: shapes.map(|(s, a)| Front::new(s, a.fill_settles())).collect(),
                 arrays,
                 walker: Walker::new(self.config.walk),
                 space: 0,
                 settled: [(1, 0); 2],
-            }
+            })
         })
     }
 

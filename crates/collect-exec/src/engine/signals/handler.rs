@@ -20,9 +20,9 @@ use libc::{
 use super::action::native_mask;
 use super::queue::Pending;
 use crate::engine::ctx::{Ctx, exit, reg};
-use crate::engine::fragment::{Site, Spills};
+use crate::engine::fragment::{Fragment, Site, Spills};
 use crate::engine::thread::{Stepping, Thread};
-use crate::engine::{glue, places, state, sys, trace};
+use crate::engine::{count, glue, places, state, sys, trace};
 
 /// Trap flag.
 const TF: i64 = 0x100;
@@ -143,17 +143,13 @@ fn arrived(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) -> bool {
         return false;
     }
     let cache = state::get().cache.lock();
-    let Some(pc) = cache.holding(rip).filter(|f| f.start == rip).map(|f| f.pc) else {
+    let at_entry = |f: &&Fragment| f.start == rip || f.inner == rip;
+    let Some(site) = cache.holding(rip).filter(at_entry).and_then(|f| f.site(rip)) else {
         return false;
     };
     drop(cache);
     thread.stepping = Stepping::No;
-    take_out(
-        ctx,
-        uc,
-        Site { offset: 0, spills: Spills::NONE, pc, lost: 0, probe: false },
-        exit::PENDING,
-    );
+    take_out(ctx, uc, site, exit::PENDING);
     true
 }
 
@@ -187,6 +183,9 @@ fn take_out(ctx: &mut Ctx, uc: &mut ucontext_t, site: Site, why: u64) {
             *to = greg(uc, from);
         }
     }
+    if let Some(pointer) = site.home.register() {
+        ctx.buffer = greg(uc, ORDER[usize::from(pointer.0)]);
+    }
     if site.spills.rax() {
         ctx.regs[reg::RAX] = ctx.spill_rax;
     }
@@ -199,6 +198,7 @@ fn take_out(ctx: &mut Ctx, uc: &mut ucontext_t, site: Site, why: u64) {
     ctx.rflags = (greg(uc, REG_EFL) as i64 & !TF) as u64;
     ctx.rip = site.pc;
     ctx.exit = why;
+    count::put_back(ctx, u64::from(site.rest));
     set_greg(uc, REG_EFL, 0x202);
     set_greg(uc, REG_RSP, ctx.engine_sp as i64);
     set_greg(uc, REG_RIP, glue::address(glue::ichnos_exit_saved) as i64);
@@ -217,20 +217,27 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: P
     {
         return;
     }
-    let site = if places::is_cache(rip) {
-        state::get().cache.lock().holding(rip).and_then(|f| f.site(rip))
+    let found = if places::is_cache(rip) {
+        let cache = state::get().cache.lock();
+        cache.holding(rip).and_then(|f| Some((f.site(rip)?, f.base)))
     } else {
         None
     };
-    let Some(site) = site else { lost(rip, &pending) };
+    let Some((site, base)) = found else { lost(rip, &pending) };
     if pending.number == libc::SIGFPE || pending.number == libc::SIGILL {
         pending.info[2] = site.pc;
     }
     if site.probe && trace::is_guard(pending.info[2]) {
         // The buffer is full: the save point begins again with the next one.
-        trace::next(ctx);
-        let base = state::get().cache.lock().holding(rip).map(|f| f.base);
-        set_greg(uc, REG_RIP, (base.unwrap_or(rip) + u64::from(site.offset)) as i64);
+        let pointer = site.home.register().map(|reg| ORDER[usize::from(reg.0)]);
+        if let Some(pointer) = pointer {
+            ctx.buffer = greg(uc, pointer);
+        }
+        trace::overflow(ctx, u64::from(site.begun));
+        if let Some(pointer) = pointer {
+            set_greg(uc, pointer, ctx.buffer as i64);
+        }
+        set_greg(uc, REG_RIP, (base + u64::from(site.offset)) as i64);
         return;
     }
     let flags = greg(uc, REG_EFL) as i64;

@@ -11,7 +11,7 @@ use crate::engine::ctx::{Ctx, reg};
 use crate::engine::lock::Lock;
 use crate::engine::maps::{self, Table};
 use crate::engine::thread::Seed;
-use crate::engine::{alloc, glue, state, sync, sys, tap, thread, trace};
+use crate::engine::{alloc, count, glue, state, sync, sys, tap, thread, trace};
 use crate::words;
 
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
@@ -313,6 +313,7 @@ fn become_process(ctx: &mut Ctx, numbers: &Numbers, flags: u64) {
     thread.process = numbers.process;
     thread.creator = std::mem::replace(&mut ctx.id, numbers.thread);
     thread.maps = Arc::new(Lock::new(Table::default()));
+    count::begin(ctx);
     trace::begin(ctx);
     if let Some(life) = numbers.own_life(flags) {
         life.begin(sys::own_numbers().0);

@@ -1,0 +1,94 @@
+//! The ways out of a fragment that is being made: direct ones, which can be linked, and those that leave the
+//! cache.
+//!
+//! Outside of a fragment the address of the next word of trace is where `home` says that all fragments
+//! expect it. A way out moves it there; if it is conditional, behind the fragment's code.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::fragment::{ExitKind, Spills};
+use super::translate::Draft;
+
+/// A displacement that leads out of the fragment.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenExit {
+    /// Its offset; `None` if the exit's own code stands at `inline`.
+    pub patch: Option<usize>,
+    /// What it means.
+    pub kind: ExitKind,
+    /// Where it leads.
+    pub target: u64,
+    /// Offset of a place for the stub in the code itself.
+    pub inline: Option<usize>,
+    /// For [`ExitKind::Flexible`], the identifier of the block.
+    pub block: u32,
+    /// For a way back to the fragment's own beginning that skips its entry: the offset to which it leads
+    /// meanwhile, and the one to which it leads when it is taken out.
+    pub own: Option<(usize, usize)>,
+}
+
+impl Draft {
+    /// A displacement leads to an address of the program.
+    pub fn exit(&mut self, patch: usize, target: u64) {
+        let kind = ExitKind::Direct;
+        let (patch, inline, block, own) = (Some(patch), None, 0, None);
+        self.exits.push(OpenExit { patch, kind, target, inline, block, own });
+    }
+
+    /// A way out on a condition.
+    pub fn exit_if(&mut self, patch: usize, target: u64) {
+        if self.now == self.shared {
+            self.exit(patch, target);
+        } else {
+            self.cold.push((patch, target));
+        }
+    }
+
+    /// Goes on at an address of the program.
+    pub fn jump_out(&mut self, target: u64) {
+        self.rest = 0;
+        self.site(target, Spills::NONE);
+        if self.now != self.shared && target == self.pc && self.inner.is_some() {
+            let patch = self.emit.jump();
+            self.cold.push((patch, target));
+            return;
+        }
+        self.unsettle();
+        self.site(target, Spills::NONE);
+        let patch = self.emit.jump();
+        self.exit(patch, target);
+    }
+
+    /// The ends of ways out that must move the trace's address back.
+    pub fn cold_exits(&mut self) {
+        for (patch, target) in std::mem::take(&mut self.cold) {
+            (self.now, self.lost, self.rest) = (self.home, 0, 0);
+            self.site(target, Spills::NONE);
+            let start = self.emit.offset();
+            self.unsettle();
+            self.site(target, Spills::NONE);
+            let jump = self.emit.jump();
+            self.exit(jump, target);
+            match self.inner.filter(|_| target == self.pc) {
+                Some(inner) => {
+                    let (kind, own) = (ExitKind::Direct, Some((inner, start)));
+                    let (patch, inline, block) = (Some(patch), None, 0);
+                    self.exits.push(OpenExit { patch, kind, target, inline, block, own });
+                }
+                None => self.emit.fix32(patch, (start - (patch + 4)) as u32),
+            }
+        }
+    }
+
+    /// Leaves the cache.
+    pub fn leave(&mut self, kind: ExitKind, target: u64) {
+        self.leave_for(kind, target, 0);
+    }
+
+    /// Leaves the cache with a block's identifier.
+    pub fn leave_for(&mut self, kind: ExitKind, target: u64, block: u32) {
+        self.unsettle();
+        let inline = Some(self.emit.offset());
+        self.exits.push(OpenExit { patch: None, kind, target, inline, block, own: None });
+        self.emit.leave(0);
+    }
+}
