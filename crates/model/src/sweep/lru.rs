@@ -196,40 +196,18 @@ impl Layer {
         if list[0] == key {
             return true;
         }
-        let position = position(list, key);
-        // A line that is absent pushes the last one out.
-        let moved = position.min(list.len() - 1);
-        if moved < NEAR {
-            for at in (0..moved).rev() {
-                list[at + 1] = list[at];
+        let mut carried = key;
+        let mut position = 0;
+        for word in list.iter_mut() {
+            std::mem::swap(word, &mut carried);
+            if carried == key {
+                break;
             }
-        } else {
-            list.copy_within(..moved, 1);
+            position += 1;
         }
-        list[0] = key;
         self.found[position][kind as usize] += 1;
         false
     }
-}
-
-/// Words that are moved one by one: a call takes longer.
-const NEAR: usize = 12;
-
-/// Where a list has a key; its length if nowhere. Whole groups of words are compared before
-/// any is looked at alone, which the processor does several at a time: where references miss, nearly
-/// all the time goes into looking through long lists.
-#[inline]
-fn position(list: &[u64], key: u64) -> usize {
-    const GROUP: usize = 16;
-    let mut before = 0;
-    for group in list.chunks(GROUP) {
-        let found = group.iter().fold(false, |found, &word| found | (word == key));
-        if found {
-            return before + group.iter().position(|&word| word == key).unwrap_or(0);
-        }
-        before += group.len();
-    }
-    before
 }
 
 impl Sink for LruSweep {
