@@ -28,7 +28,7 @@ mod note;
 mod run;
 
 pub use build::{ASSEMBLER, assemble, compile};
-pub use code::{has_notes, noted};
+pub use code::{CodeSize, has_notes, noted};
 pub use ichnos_rt::Randomize;
 
 pub use error::{Error, RecordError};

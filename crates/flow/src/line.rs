@@ -81,6 +81,10 @@ impl Hoist for Nobody {
     fn wishes(&self, _: usize) -> Set {
         Set::EMPTY
     }
+
+    fn firm(&self, _: usize) -> Set {
+        Set::EMPTY
+    }
 }
 
 impl Line<'_> {

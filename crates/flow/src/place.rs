@@ -15,7 +15,8 @@
 //!
 //! A register may also be wanted by another piece ([`Hoist`]): one that a loop
 //! needs is better stored once before the loop than in every turn. Such a wish
-//! is dropped where it cannot be had before the first exit.
+//! is dropped where it cannot be had before the first exit, unless it is a loop's: then the piece
+//! is cut.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::BTreeMap;
@@ -58,6 +59,9 @@ pub(crate) struct Candidate<'a> {
 pub(crate) trait Hoist {
     /// The wishes of those to whom instruction `i` may lead.
     fn wishes(&self, i: usize) -> Set;
+
+    /// Those of the wishes for which the piece is rather cut than that they are dropped.
+    fn firm(&self, i: usize) -> Set;
 }
 
 /// Decides where a piece stores what.
@@ -70,6 +74,8 @@ pub(crate) fn place(candidate: &Candidate<'_>, hoist: &impl Hoist) -> Result<Poi
         last_point,
         wanted: Set::EMPTY,
         optional: Set::EMPTY,
+        firm: Set::EMPTY,
+        can_cut: candidate.first_exit + 1 < insns.end,
         first_use: [0; 64],
         intervals: Vec::new(),
     };
@@ -78,7 +84,7 @@ pub(crate) fn place(candidate: &Candidate<'_>, hoist: &impl Hoist) -> Result<Poi
         None => candidate.known,
     };
     for i in insns.clone().rev() {
-        walk.wish(hoist.wishes(i).without(after), i);
+        walk.wish(hoist.wishes(i).without(after), hoist.firm(i), i);
         let known = before[i - insns.start];
         walk.insn(&candidate.summaries[i], i, known)?;
         after = known;
@@ -97,6 +103,10 @@ struct Walk {
     wanted: Set,
     /// Those of `wanted` that nobody in the piece needs.
     optional: Set,
+    /// Those of `optional` that are not dropped if the piece can be cut.
+    firm: Set,
+    /// Whether there are blocks after the first exit.
+    can_cut: bool,
     /// Where each wanted register is first used.
     first_use: [usize; 64],
     intervals: Vec<Interval>,
@@ -104,8 +114,9 @@ struct Walk {
 
 impl Walk {
     /// Registers are wished for behind instruction `i`.
-    fn wish(&mut self, registers: Set, i: usize) {
+    fn wish(&mut self, registers: Set, firm: Set, i: usize) {
         let new = registers.without(self.wanted);
+        self.firm = self.firm.or(new.and(firm));
         for register in new.iter() {
             self.first_use[usize::from(register.0)] = i + 1;
         }
@@ -120,20 +131,26 @@ impl Walk {
         }
         let mut needed = summary.needs.without(known);
         let mut wished = Set::EMPTY;
+        let mut firmly = Set::EMPTY;
         for (register, follows) in &summary.writes {
             if !self.wanted.has(*register) {
                 continue;
             }
             let only = Set::only(*register);
             let optional = self.optional.has(*register);
+            let firm = self.firm.has(*register) && self.can_cut;
             self.wanted = self.wanted.without(only);
             self.optional = self.optional.without(only);
+            self.firm = self.firm.without(only);
             let already = self.wanted.or(needed).or(wished);
             let cheap = |missing: Set| missing.without(already).iter().count() <= 1;
             match follows.map(|all| all.without(known)) {
                 Some(missing) if cheap(missing) || i >= self.first_exit => {
                     let sources = if optional { &mut wished } else { &mut needed };
                     *sources = sources.or(missing);
+                    if firm {
+                        firmly = firmly.or(missing);
+                    }
                 }
                 // There must be an instruction left to store it before.
                 _ if i < self.last_point => self.intervals.push(Interval {
@@ -141,7 +158,7 @@ impl Walk {
                     from: i + 1,
                     to: self.first_use[usize::from(register.0)].min(self.last_point),
                 }),
-                _ if optional => {}
+                _ if optional && !firm => {}
                 _ => return Err(Late(i.max(self.first_exit + 1))),
             }
         }
@@ -150,6 +167,7 @@ impl Walk {
             self.first_use[usize::from(register.0)] = i;
         }
         self.optional = self.optional.or(wished.without(self.wanted)).without(needed);
+        self.firm = self.firm.or(firmly).and(self.optional);
         self.wanted = self.wanted.or(new);
         Ok(())
     }

@@ -4,7 +4,8 @@
 //! taking away until nothing changes (*fixed point*). Two things start the search
 //! anew: a piece that would have to store after its first exit is cut, and a
 //! register that a piece stores although some way to it leaves it known is wished
-//! for on the other ways (*hoisting*: mostly out of loops). Each round cuts or wishes
+//! for on the other ways (*hoisting*: mostly out of loops), as is what a loop would need to
+//! follow such a register by itself. Each round cuts or wishes
 //! something that no round before it did, so the search ends; the number of
 //! rounds is bounded besides, and without further wishes the plan is merely
 //! dearer.
@@ -26,6 +27,9 @@ use crate::{Error, Set, cycle};
 /// How often wishes are made; loops are rarely nested deeper.
 const MAX_WISHES: usize = 8;
 
+/// The most pieces of a loop that is looked at as a whole: strides matter in inner loops.
+const MAX_LOOP: usize = 4;
+
 /// A piece's instructions with its save points and what is known at its entry.
 pub(crate) type Placed = (Range<usize>, Points, Known);
 
@@ -36,7 +40,8 @@ pub(crate) fn search(
     graph: &mut Graph,
     summaries: &[Summary],
 ) -> Result<Vec<Placed>, Error> {
-    let mut wishes = Wishes { region, by_block: vec![Set::EMPTY; graph.blocks.len()] };
+    let none = vec![Set::EMPTY; graph.blocks.len()];
+    let mut wishes = Wishes { region, by_block: none.clone(), firm: none };
     let mut rounds = 0;
     loop {
         let mut round = Round::new(region, options, graph, summaries);
@@ -57,6 +62,8 @@ pub(crate) fn search(
 struct Wishes<'a> {
     region: &'a Region,
     by_block: Vec<Set>,
+    /// Those that inner loops have: their turns are many, what leads to them is executed once.
+    firm: Vec<Set>,
 }
 
 /// Wishes seen from where control comes.
@@ -67,11 +74,22 @@ struct Asker<'a> {
 
 impl Hoist for Asker<'_> {
     fn wishes(&self, i: usize) -> Set {
+        self.of(i, &self.wishes.by_block)
+    }
+
+    fn firm(&self, i: usize) -> Set {
+        self.of(i, &self.wishes.firm)
+    }
+}
+
+impl Asker<'_> {
+    /// What the blocks to which instruction `i` may lead have in a list.
+    fn of(&self, i: usize, list: &[Set]) -> Set {
         let region = self.wishes.region;
         let insn = &region.insns[i];
         let of = |pc| {
             let block = self.graph.block_at(region, pc);
-            block.map_or(Set::EMPTY, |block| self.wishes.by_block[block])
+            block.map_or(Set::EMPTY, |block| list[block])
         };
         match insn.control {
             Control::Next | Control::Kernel => of(insn.end()),
@@ -194,6 +212,8 @@ impl<'a> Round<'a> {
     fn wish(&self, placed: &[Placed], wishes: &mut Wishes<'_>) -> bool {
         let across = across(self.region, self.options);
         let loops = cycle::components(&self.out);
+        let mut members = vec![Vec::new(); self.pieces.len()];
+        loops.iter().enumerate().for_each(|(piece, number)| members[*number].push(piece));
         let mut knows = vec![(Set::EMPTY, Set::EMPTY, Set::ALL); self.pieces.len()];
         for (from, ways) in self.out.iter().enumerate() {
             for (to, known) in ways {
@@ -216,11 +236,44 @@ impl<'a> Round<'a> {
             let (insns, points, _) = &placed[piece];
             let stored = points.get(&insns.start).copied().unwrap_or_default();
             let pays = by_turn.or(by_any.and(by_idle));
-            let wish = stored.and(pays).and(across).without(wishes.by_block[block]);
+            // A loop of one piece counts by itself, whatever loops are around it.
+            let own = [piece];
+            let members = if self.turns(piece) { &own[..] } else { &members[loops[piece]] };
+            let steady = self.steady(members, stored);
+            let wish = stored.and(pays).or(steady).and(across).without(wishes.by_block[block]);
             new |= !wish.is_empty();
             wishes.by_block[block] = wishes.by_block[block].or(wish);
+            if members.len() <= MAX_LOOP {
+                wishes.firm[block] = wishes.firm[block].or(wish.and(by_turn.or(steady)));
+            }
         }
         new
+    }
+
+    /// Whether a piece is a loop by itself.
+    fn turns(&self, piece: usize) -> bool {
+        self.out[piece].iter().any(|(to, _)| *to == piece)
+    }
+
+    /// What a loop of these pieces must know besides to follow registers that it stores in every
+    /// turn: the stride that it adds to a pointer, say, and does not change itself.
+    fn steady(&self, members: &[usize], stored: Set) -> Set {
+        let turns = |p: &usize| self.out[*p].iter().any(|(to, _)| members.contains(to));
+        if stored.is_empty() || members.len() > MAX_LOOP || !members.iter().any(turns) {
+            return Set::EMPTY;
+        }
+        let insns = || members.iter().flat_map(|p| self.insns(*p));
+        let writes = || insns().flat_map(|i| &self.summaries[i].writes);
+        let changed: Set = writes().map(|(register, _)| *register).collect();
+        let besides = |register| {
+            let mut sources = Set::EMPTY;
+            for (_, follows) in writes().filter(|(r, _)| *r == register) {
+                sources = sources.or((*follows)?);
+            }
+            let others = sources.without(Set::only(register));
+            others.and(changed).is_empty().then_some(others)
+        };
+        stored.iter().filter_map(besides).fold(Set::EMPTY, Set::or)
     }
 
     fn block_of(&self, insn: usize) -> usize {

@@ -21,4 +21,4 @@ mod wait;
 pub use pool::{Context, Layout, Pool};
 pub use spawn::{Randomize, spawn};
 pub use thread::{Regs, Resume, SignalSource, Thread};
-pub use wait::{Change, Stop, wait};
+pub use wait::{Change, Stop, times_of_children, wait};

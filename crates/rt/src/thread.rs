@@ -73,6 +73,11 @@ impl Thread {
         self.request(libc::PTRACE_SEIZE, 0, options as usize)
     }
 
+    /// Stops it, wherever it is; [`wait`](crate::wait) tells when it has.
+    pub fn interrupt(self) -> io::Result<()> {
+        self.request(libc::PTRACE_INTERRUPT, 0, 0)
+    }
+
     /// Its registers.
     pub fn regs(self) -> io::Result<Regs> {
         // SAFETY: the structure consists of integers only.

@@ -77,6 +77,7 @@ pub struct Compared {
 /// A program that was single-stepped.
 pub struct Stepped {
     program: OsString,
+    args: Vec<OsString>,
     status: EndStatus,
     kept: Keep,
 }
@@ -84,21 +85,28 @@ pub struct Stepped {
 impl Stepped {
     /// Steps a program that has notes.
     pub fn new(program: &OsStr) -> Self {
+        Self::with(program, &[])
+    }
+
+    /// Steps a program that has notes, with arguments.
+    pub fn with(program: &OsStr, args: &[OsString]) -> Self {
         let ranges = asm::noted(Path::new(program)).expect("the program can be read");
         assert!(!ranges.is_empty(), "no notes");
         let name = std::fs::canonicalize(program).unwrap().to_string_lossy().into_owned();
         let mut kept = Keep { ranges, name, ..Keep::default() };
-        let config = step::Config::new(program);
+        let mut config = step::Config::new(program);
+        config.args = args.to_vec();
         let outcome = step::Collector::new(&config).run(&mut kept).expect("it can be stepped");
         kept.threads.retain(|_, records| !records.is_empty());
-        Self { program: program.to_owned(), status: outcome.status, kept }
+        let program = program.to_owned();
+        Self { program, args: args.to_vec(), status: outcome.status, kept }
     }
 
     /// Records the program inline; panics where that differs.
     pub fn compare(&self, level: Level) -> Compared {
         let (ranges, bias) = (self.kept.ranges.clone(), self.kept.bias);
         let mut inline = Keep { ranges, bias, ..Keep::default() };
-        let mut config = asm::Config::new(&self.program, []);
+        let mut config = asm::Config::new(&self.program, self.args.iter().cloned());
         config.level = level;
         let recorded = asm::record(&config, &mut inline).expect("it can be recorded");
         assert_eq!(recorded.status, self.status, "the program ended otherwise");

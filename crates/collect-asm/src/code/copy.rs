@@ -5,16 +5,17 @@ use std::collections::{HashMap, HashSet};
 
 use iced_x86::{BlockEncoder, BlockEncoderOptions, InstructionBlock};
 use ichnos_base::GuestVa;
-use ichnos_flow::{Options, Plan, plan};
-use ichnos_isa_x86::{Flow, Inst};
-use ichnos_trace::Slot;
+use ichnos_flow::{Options, Piece, Plan, Set, plan};
+use ichnos_isa_x86::{Flow, Inst, Reg};
+use ichnos_trace::{Register, Slot};
 
 use super::convention::{Habit, habits};
-use super::emit::{COPY, Emitter, Point, STUB, TAG};
+use super::emit::{COPY, Emitter, Point, STUB, TAG, width};
 use super::function::Function;
 use super::image::Image;
 use super::region::{Group, World, region};
 use super::roadmap::Block;
+use super::turns::turns;
 use super::unwind::{self, Places, Tables};
 use crate::Error;
 
@@ -37,6 +38,19 @@ struct Stretch {
     stored: u64,
 }
 
+/// How many instructions a program's traced functions have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct CodeSize {
+    /// As they were built.
+    pub original: u64,
+    /// In the copy, all told.
+    pub copy: u64,
+    /// In the copy, where control usually comes along: without what is entered by outside callers,
+    /// ways out of loops, and turns of loops after the first.
+    pub mainline: u64,
+}
+
 /// A program's second copy.
 pub(crate) struct Copy {
     /// Where it lies.
@@ -53,12 +67,15 @@ pub(crate) struct Copy {
     pub(crate) patches: Vec<Patch>,
     /// The blocks; number `i` has identifier `i + 1`.
     pub(crate) blocks: Vec<Block>,
-    /// For each instruction of the copy, in order, where it lies and what it belongs to.
-    places: Vec<(u32, GuestVa)>,
+    /// For each instruction of the copy, in order, where it lies, what it belongs to, and which
+    /// turn of a loop.
+    places: Vec<(u32, GuestVa, u8)>,
     /// Sequences that store a record's first words, by their addresses.
     sites: Vec<Stretch>,
     /// How many noted functions could not be copied.
     pub(crate) left_out: usize,
+    /// How large it is.
+    pub(crate) size: CodeSize,
 }
 
 impl Copy {
@@ -70,7 +87,7 @@ impl Copy {
             let (world, groups) = World::new(functions);
             let habits = habits(&world, &groups);
             match plans(&world, &groups, &habits, options) {
-                Ok(plans) => return lay_out(image, bias, &world, &groups, &plans),
+                Ok(plans) => return lay_out(image, bias, &world, &groups, (&plans, options)),
                 Err(failed) => {
                     functions = world.functions;
                     let gone: HashSet<usize> = failed.into_iter().collect();
@@ -104,11 +121,12 @@ impl Copy {
         self.base <= addr && addr < self.base + self.len as u64
     }
 
-    /// The program's instruction to which an address of the copy belongs.
-    pub(crate) fn original(&self, addr: u64) -> Option<GuestVa> {
+    /// The program's instruction to which an address of the copy belongs, and how many turns of
+    /// its loop were finished there.
+    pub(crate) fn original(&self, addr: u64) -> Option<(GuestVa, u8)> {
         let offset = u32::try_from(addr.checked_sub(self.base)?).ok()?;
-        let i = self.places.partition_point(|(at, _)| *at <= offset).checked_sub(1)?;
-        self.holds(addr).then(|| self.places[i].1)
+        let i = self.places.partition_point(|(at, _, _)| *at <= offset).checked_sub(1)?;
+        self.holds(addr).then(|| (self.places[i].1, self.places[i].2))
     }
 
     /// Where a sequence begins again that was left at an address, if it is one.
@@ -150,14 +168,22 @@ fn lay_out(
     bias: u64,
     world: &World,
     groups: &[Group],
-    plans: &[Plan],
+    (plans, options): (&[Plan], &Options),
 ) -> Result<Copy, Error> {
-    let mut emitter = Emitter::default();
-    let mut blocks = Vec::new();
-    for (group, plan) in groups.iter().zip(plans) {
-        copy_group(image, bias, world, group, plan, (&mut emitter, &mut blocks));
-    }
     let base = place(image, bias);
+    let mut copier = Copier {
+        image,
+        bias,
+        base,
+        world,
+        options,
+        emitter: Emitter::default(),
+        blocks: Vec::new(),
+    };
+    for (group, plan) in groups.iter().zip(plans) {
+        copier.group(group, plan);
+    }
+    let Copier { emitter, blocks, .. } = copier;
     let block = InstructionBlock::new(&emitter.instrs, base);
     let offsets = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
     let result = BlockEncoder::encode(64, block, offsets)
@@ -171,7 +197,7 @@ fn lay_out(
         .filter(|(instr, _)| instr.ip() & (COPY | STUB) != 0)
         .map(|(instr, offset)| (instr.ip(), base + u64::from(*offset)))
         .collect();
-    let places = known.iter().copied().zip(emitter.pcs.iter().copied()).collect();
+    let places = known.iter().zip(&emitter.pcs).map(|(at, (pc, turn))| (*at, *pc, *turn)).collect();
     let address = |i: usize| base + known.get(i).map_or(0, |o| u64::from(*o));
     let sites = emitter
         .sites
@@ -201,7 +227,25 @@ fn lay_out(
     let left_out = image.notes.len() - world.functions.len();
     let entry = GuestVa(image.entry.wrapping_add(bias));
     let entry = world.function_at(entry).is_none().then_some(entry);
-    Ok(Copy { base, code, len, tables, catches, entry, patches, blocks, places, sites, left_out })
+    let size = CodeSize {
+        original: world.functions.iter().map(|f| f.insts.len() as u64).sum(),
+        copy: emitter.instrs.len() as u64,
+        mainline: emitter.mainline as u64,
+    };
+    Ok(Copy {
+        base,
+        code,
+        len,
+        tables,
+        catches,
+        entry,
+        patches,
+        blocks,
+        places,
+        sites,
+        left_out,
+        size,
+    })
 }
 
 /// Offsets of all instructions; one that was rewritten lies where the one before it ends, at
@@ -227,62 +271,107 @@ fn place(image: &Image, bias: u64) -> u64 {
     }
 }
 
-fn copy_group(
-    image: &Image,
+/// Copies groups of functions one after the other.
+struct Copier<'a> {
+    image: &'a Image,
     bias: u64,
-    world: &World,
-    group: &Group,
-    plan: &Plan,
-    (emitter, blocks): (&mut Emitter, &mut Vec<Block>),
-) {
-    let insts: Vec<&Inst> = group.functions(world).flat_map(|f| &f.insts).collect();
-    let first = blocks.len();
-    for piece in &plan.pieces {
-        let Some(these) = insts.get(piece.insns.clone()) else { continue };
-        let len: u64 = these.iter().map(|i| u64::from(i.length())).sum();
-        let code = image.bytes(piece.entry.0.wrapping_sub(bias), len).unwrap_or_default();
-        blocks.push(Block::new(piece, these, code.to_vec()));
+    /// Where the copy will lie.
+    base: u64,
+    world: &'a World,
+    options: &'a Options,
+    emitter: Emitter,
+    blocks: Vec<Block>,
+}
+
+impl Copier<'_> {
+    fn copied(&self, to: GuestVa) -> bool {
+        self.world.group_at(to).is_some()
     }
-    for function in group.functions(world) {
-        emitter.stub(function.start);
+
+    fn group(&mut self, group: &Group, plan: &Plan) {
+        let world = self.world;
+        let insts: Vec<&Inst> = group.functions(world).flat_map(|f| &f.insts).collect();
+        for function in group.functions(world) {
+            self.emitter.stub(function.start, function.compiled.then_some(self.base));
+        }
+        let ends: HashMap<GuestVa, GuestVa> =
+            group.functions(world).map(|f| (f.end, f.start)).collect();
+        for piece in &plan.pieces {
+            let Some(these) = insts.get(piece.insns.clone()) else { continue };
+            let last = these.last().map(|inst| inst.next_pc());
+            let inside = |to| self.copied(to) && (Some(to) != last || !ends.contains_key(&to));
+            let turns = turns(piece, these, self.options, inside);
+            let len: u64 = these.iter().map(|i| u64::from(i.length())).sum();
+            let from = piece.entry.0.wrapping_sub(self.bias);
+            let code = self.image.bytes(from, len).unwrap_or_default();
+            self.blocks.push(Block::new(piece, these, code.to_vec(), turns));
+            for turn in 0..turns {
+                self.piece(piece, these, (turn, turns), &ends);
+            }
+            if self.lies_behind_jump() {
+                self.emitter.lay_ways();
+            }
+        }
     }
-    let ends: HashMap<GuestVa, GuestVa> =
-        group.functions(world).map(|f| (f.end, f.start)).collect();
-    let copied = |to: GuestVa| world.group_at(to).is_some();
-    let called = |to: GuestVa| world.group_of_start(to).is_some();
-    for (k, piece) in plan.pieces.iter().enumerate() {
-        let payload = blocks[first + k].payload.as_ref();
-        let identifier = (first + k + 1) as u32;
+
+    /// Whether control does not come to what is laid out next from what was laid out last.
+    fn lies_behind_jump(&self) -> bool {
+        let last = self.emitter.instrs.last();
+        last.is_some_and(|i| i.flow_control() == iced_x86::FlowControl::UnconditionalBranch)
+    }
+
+    /// One turn of a piece.
+    fn piece(
+        &mut self,
+        piece: &Piece,
+        insts: &[&Inst],
+        (turn, turns): (usize, usize),
+        ends: &HashMap<GuestVa, GuestVa>,
+    ) {
+        let world = self.world;
+        let called = |to: GuestVa| world.group_of_start(to).is_some();
+        let copied = |to: GuestVa| world.group_at(to).is_some();
+        let identifier = self.blocks.len() as u32;
+        let payload = self.blocks.last().and_then(|b| b.payload.as_ref());
+        let used = used(insts);
+        let emitter = &mut self.emitter;
         let mut saves = piece.saves.iter().peekable();
         let mut offset = TAG;
-        for i in piece.insns.clone() {
-            let inst = insts[i];
-            emitter.begin(inst.pc());
+        for (i, inst) in piece.insns.clone().zip(insts) {
+            emitter.begin(inst.pc(), turn);
             while let Some(save) = saves.next_if(|s| s.at == i) {
-                let point = Point { piece, save, identifier, inst, payload };
+                let point = Point { piece, save, identifier, inst, payload, turn, turns, used };
                 emitter.save(&point, offset);
-                let width = |s: &ichnos_flow::Store| match s.width {
-                    ichnos_trace::Width::Four => 4,
-                    ichnos_trace::Width::Eight => 8,
-                };
-                offset += save.stores.iter().map(width).sum::<usize>();
+                offset += save.stores.iter().map(|s| width(s.width)).sum::<usize>();
             }
             match inst.flow() {
+                _ if turns > 1 => emitter.turn(inst, (piece.entry, turn, turns - 1)),
                 Flow::Call(_) => emitter.own(inst, called),
                 _ => emitter.own(inst, copied),
             }
             if let Some(payload) = payload {
                 emitter.after(payload);
             }
+            let next = inst.next_pc();
             let goes_on = inst.flow().falls_through()
                 || matches!(inst.flow(), Flow::Call(_) | Flow::CallIndirect);
-            if goes_on && ends.contains_key(&inst.next_pc()) {
-                let next = inst.next_pc();
+            if goes_on && ends.contains_key(&next) {
                 emitter.jump(if copied(next) { COPY | next.0 } else { next.0 });
             }
-            if let Some(function) = ends.get(&inst.next_pc()) {
+            if let Some(function) = ends.get(&next).filter(|_| turn + 1 == turns) {
+                emitter.lay_ways();
                 emitter.ends.push((*function, emitter.instrs.len()));
             }
         }
     }
+}
+
+/// Registers that instructions use.
+fn used(insts: &[&Inst]) -> Set {
+    let of = |inst: &&Inst| {
+        let effects = inst.effects();
+        let all = effects.inputs.iter().chain(effects.written.iter());
+        all.filter_map(Reg::as_gpr).map(|r| Register(r.number())).collect::<Set>()
+    };
+    insts.iter().map(of).fold(Set::EMPTY, Set::or)
 }

@@ -19,11 +19,18 @@ use ichnos_trace::{Register, Width};
 use super::convention::CALLER_SAVED;
 use super::flex::{Item, MaskWidth, Payload};
 use super::region::TARGET;
+use super::turns;
 
 /// Added to an address to name the copy of what lies there.
 pub(crate) const COPY: u64 = 1 << 62;
 /// Added to a function's address to name what is entered from code that is not copied.
 pub(crate) const STUB: u64 = 1 << 61;
+/// Added to a function's address to name what follows the record of its being entered.
+const BEHIND: u64 = 1 << 60;
+/// Added to a number to name a way out of a loop.
+const WAY: u64 = 1 << 59;
+/// No code but the copy lies so near above the copy's first byte.
+const NEAR: u32 = 1 << 28;
 
 /// The tag of an entry from code that is not copied: then the stack pointer, the word it points
 /// to and the base of `fs`, 8 bytes each.
@@ -61,14 +68,22 @@ pub(crate) struct Site {
 pub(crate) struct Emitter {
     /// The instructions.
     pub(crate) instrs: Vec<Instruction>,
-    /// For each, the program's instruction that it belongs to.
-    pub(crate) pcs: Vec<GuestVa>,
+    /// For each, the program's instruction that it belongs to, and in which turn of a loop.
+    pub(crate) pcs: Vec<(GuestVa, u8)>,
     /// What can begin again.
     pub(crate) sites: Vec<Site>,
     /// For each function, the first instruction after its copy.
     pub(crate) ends: Vec<(GuestVa, usize)>,
+    /// How many of the instructions lie where control usually comes along.
+    pub(crate) mainline: usize,
     label: u64,
     pc: GuestVa,
+    turn: u8,
+    /// Whether control seldom comes to what is laid out.
+    seldom: bool,
+    /// Ways out of loops that were not laid out yet: turn and where they lead.
+    ways: Vec<(u64, usize, GuestVa)>,
+    next_way: u64,
 }
 
 /// What a save point knows of its block.
@@ -81,6 +96,11 @@ pub(crate) struct Point<'a> {
     pub(crate) inst: &'a Inst,
     /// What an instruction with varying accesses stores.
     pub(crate) payload: Option<&'a Payload>,
+    /// Which turn of how many.
+    pub(crate) turn: usize,
+    pub(crate) turns: usize,
+    /// Registers that the block's instructions use.
+    pub(crate) used: Set,
 }
 
 pub(crate) fn name(number: u8) -> Name {
@@ -137,7 +157,8 @@ fn at(pointer: u8, offset: i64) -> MemoryOperand {
     MemoryOperand::new(name(pointer), Name::None, 1, offset, size, false, Name::None)
 }
 
-const fn width(width: Width) -> usize {
+/// Bytes of a stored word.
+pub(crate) const fn width(width: Width) -> usize {
     match width {
         Width::Four => 4,
         Width::Eight => 8,
@@ -145,10 +166,12 @@ const fn width(width: Width) -> usize {
 }
 
 impl Emitter {
-    /// What follows is the copy of the instruction at `pc`.
-    pub(crate) fn begin(&mut self, pc: GuestVa) {
-        self.label = COPY | pc.0;
+    /// What follows is the copy of the instruction at `pc` for a turn.
+    pub(crate) fn begin(&mut self, pc: GuestVa, turn: usize) {
+        self.label = if turn == 0 { COPY | pc.0 } else { 0 };
         self.pc = pc;
+        self.turn = turn as u8;
+        self.seldom = turn > 0;
     }
 
     fn push(&mut self, instr: Result<Instruction, iced_x86::IcedError>) {
@@ -156,7 +179,8 @@ impl Emitter {
         let Ok(mut instr) = instr else { return };
         instr.set_ip(std::mem::take(&mut self.label));
         self.instrs.push(instr);
-        self.pcs.push(self.pc);
+        self.pcs.push((self.pc, self.turn));
+        self.mainline += usize::from(!self.seldom);
     }
 
     fn load(&mut self, to: u8, from: MemoryOperand) {
@@ -181,17 +205,26 @@ impl Emitter {
         self.sites.push(Site { begin, from, to, stored: to });
     }
 
-    /// Where a function is entered from code that is not copied.
-    pub(crate) fn stub(&mut self, function: GuestVa) {
+    /// Where a function is entered by its own address. If the caller's code is copied, which its
+    /// return address tells, replay knows all already. `base` is where the copy will lie; nothing if
+    /// the flags may be in use.
+    pub(crate) fn stub(&mut self, function: GuestVa, base: Option<u64>) {
         const POINTER: u8 = 11;
         const OTHER: u8 = 0;
         const RSP: u8 = 4;
         self.label = STUB | function.0;
-        self.pc = function;
+        (self.pc, self.turn, self.seldom) = (function, 0, true);
         let begin = self.instrs.len();
         self.store(context(ASIDE), POINTER);
         self.store(context(ASIDE_TOO), OTHER);
         let from = self.instrs.len();
+        if let Some(base) = base {
+            self.load(OTHER, at(RSP, 0));
+            self.push(Instruction::with2(Code::Mov_r64_imm64, name(POINTER), base));
+            self.push(Instruction::with2(Code::Sub_r64_rm64, name(OTHER), name(POINTER)));
+            self.push(Instruction::with2(Code::Cmp_rm64_imm32, name(OTHER), NEAR as i32));
+            self.push(Instruction::with_branch(Code::Jb_rel32_64, BEHIND | function.0));
+        }
         self.load(POINTER, context(PLACE));
         self.tag(POINTER, ENTERED);
         self.store(at(POINTER, 4), RSP);
@@ -201,12 +234,82 @@ impl Emitter {
         self.store(at(POINTER, 20), OTHER);
         self.advance(POINTER, ENTERED_LEN);
         self.site(begin, from);
+        self.label = BEHIND | function.0;
         self.load(OTHER, context(ASIDE_TOO));
         self.load(POINTER, context(ASIDE));
         self.jump(COPY | function.0);
         // The function's own first block comes after all this.
+        self.not_stored_yet();
+    }
+
+    /// The record of the block that begins behind the last site is not part of the site.
+    fn not_stored_yet(&mut self) {
         if let Some(site) = self.sites.last_mut() {
             site.stored = self.instrs.len();
+        }
+    }
+
+    /// Tells that a loop was left after so many turns, on the way to `to`.
+    pub(crate) fn left(&mut self, turns: usize, to: GuestVa) {
+        const POINTER: u8 = 11;
+        (self.pc, self.turn, self.seldom) = (to, turns as u8, true);
+        let begin = self.instrs.len();
+        self.store(context(ASIDE), POINTER);
+        let from = self.instrs.len();
+        self.load(POINTER, context(PLACE));
+        self.tag(POINTER, turns::tag(turns));
+        self.advance(POINTER, TAG);
+        self.site(begin, from);
+        self.load(POINTER, context(ASIDE));
+        self.not_stored_yet();
+    }
+
+    /// Lays out the ways out of loops that were met since the last time.
+    pub(crate) fn lay_ways(&mut self) {
+        for (label, turns, to) in std::mem::take(&mut self.ways) {
+            self.label = WAY | label;
+            self.left(turns, to);
+            self.jump(COPY | to.0);
+            self.not_stored_yet();
+        }
+    }
+
+    /// The name of a way out of a loop in a turn.
+    fn way(&mut self, turn: usize, to: GuestVa) -> u64 {
+        if turn == 0 {
+            return COPY | to.0;
+        }
+        self.next_way += 1;
+        self.ways.push((self.next_way, turn, to));
+        WAY | self.next_way
+    }
+
+    /// A loop's own instruction in one of its turns; `last` is the last turn.
+    pub(crate) fn turn(&mut self, inst: &Inst, (entry, turn, last): (GuestVa, usize, usize)) {
+        let mut raw = *inst.raw();
+        match inst.flow() {
+            Flow::Jump(_) | Flow::Cond(_) if turn == last && is_to(inst, entry) => {
+                raw.set_near_branch64(COPY | entry.0);
+                self.push(Ok(raw));
+                if inst.flow() != Flow::Jump(entry) {
+                    self.left(turn, inst.next_pc());
+                }
+            }
+            // The next turn follows; unwinding tables may speak of the place.
+            Flow::Jump(_) if turn == 0 => self.push(Ok(Instruction::with(Code::Nopd))),
+            Flow::Jump(_) => {}
+            Flow::Cond(to) if to == entry => {
+                let way = self.way(turn, inst.next_pc());
+                raw.negate_condition_code();
+                raw.set_near_branch64(way);
+                self.push(Ok(raw));
+            }
+            Flow::Cond(to) => {
+                let way = self.way(turn, to);
+                raw.set_near_branch64(way);
+                self.push(Ok(raw));
+            }
+            _ => self.push(Ok(raw)),
         }
     }
 
@@ -217,10 +320,13 @@ impl Emitter {
 
     /// A save point. `offset` is where its stores begin in the record.
     pub(crate) fn save(&mut self, point: &Point<'_>, offset: usize) {
-        let first = point.piece.insns.start == point.save.at;
-        let len = TAG + point.piece.bytes() + point.payload.map_or(0, Payload::len);
-        let taken = point.taken();
-        let (pointer, aside) = choose(taken, point.save.live.registers);
+        let first = point.turn == 0 && point.piece.insns.start == point.save.at;
+        if !first && point.save.stores.is_empty() {
+            return;
+        }
+        let bytes = point.piece.bytes();
+        let len = TAG + point.turns * bytes + point.payload.map_or(0, Payload::len);
+        let (pointer, aside) = choose(point.taken(), point.save.live.registers, point.used);
         let begin = self.instrs.len();
         if aside {
             self.store(context(ASIDE), pointer);
@@ -228,14 +334,15 @@ impl Emitter {
         let from = self.instrs.len();
         self.load(pointer, context(PLACE));
         if first {
-            if point.piece.saves.len() > 1 || point.payload.is_some() {
+            let later = point.piece.saves.len() > 1 || point.turns > 1 && bytes > 0;
+            if later || point.payload.is_some() {
                 let last = at(pointer, len as i64 - 1);
                 self.push(Instruction::with2(Code::Mov_rm8_imm8, last, 0u32));
             }
             self.tag(pointer, point.identifier);
         }
-        let start = if first { offset as i64 } else { offset as i64 - len as i64 };
-        let mut next = start;
+        let from_front = (offset + point.turn * bytes) as i64;
+        let mut next = if first { from_front } else { from_front - len as i64 };
         for store in &point.save.stores {
             self.put(point, store, pointer, next);
             next += width(store.width) as i64;
@@ -255,7 +362,8 @@ impl Emitter {
     fn put(&mut self, point: &Point<'_>, store: &Store, pointer: u8, offset: i64) {
         if store.register == TARGET {
             let live = point.save.live.registers;
-            let (other, aside) = choose(point.taken().or(Set::only(Register(pointer))), live);
+            let taken = point.taken().or(Set::only(Register(pointer)));
+            let (other, aside) = choose(taken, live, point.used);
             if aside {
                 self.store(context(ASIDE_TOO), other);
             }
@@ -351,14 +459,23 @@ impl Point<'_> {
     }
 }
 
-/// A register to use, and whether it must be put aside.
-fn choose(taken: Set, live: Set) -> (u8, bool) {
+/// A register to use, and whether it must be put aside: then rather one that the block does not
+/// wait for.
+fn choose(taken: Set, live: Set, used: Set) -> (u8, bool) {
     let free = |r: &u8| !taken.has(Register(*r));
     let unwanted = CALLER_SAVED.without(live);
     match POINTERS.into_iter().filter(free).find(|r| unwanted.has(Register(*r))) {
         Some(number) => (number, false),
-        None => (POINTERS.into_iter().find(free).unwrap_or(POINTERS[0]), true),
+        None => {
+            let idle = |r: &u8| free(r) && !used.has(Register(*r));
+            let other = || POINTERS.into_iter().find(free);
+            (POINTERS.into_iter().find(idle).or_else(other).unwrap_or(POINTERS[0]), true)
+        }
     }
+}
+
+fn is_to(inst: &Inst, to: GuestVa) -> bool {
+    matches!(inst.flow(), Flow::Jump(target) | Flow::Cond(target) if target == to)
 }
 
 /// An instruction's memory operand.

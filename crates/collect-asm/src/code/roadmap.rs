@@ -18,6 +18,8 @@ pub(crate) struct Block {
     pub(crate) ops: Vec<Op>,
     /// Bytes that follow the identifier in the stream.
     pub(crate) len: usize,
+    /// How many turns of a loop a record tells of at most: one for all but loops.
+    pub(crate) turns: usize,
     /// Its machine code.
     pub(crate) code: Vec<u8>,
     /// For a block of one instruction whose accesses vary: what was stored.
@@ -65,8 +67,9 @@ pub(crate) enum Exit {
 }
 
 impl Block {
-    /// The block of a planned piece. `insts` are its instructions.
-    pub(crate) fn new(piece: &Piece, insts: &[&Inst], code: Vec<u8>) -> Self {
+    /// The block of a planned piece, of which a record tells so many turns. `insts` are its
+    /// instructions.
+    pub(crate) fn new(piece: &Piece, insts: &[&Inst], code: Vec<u8>, turns: usize) -> Self {
         let payload = match insts {
             [one] if piece.steps.iter().any(|s| matches!(s, Step::Flex { .. })) => Payload::of(one),
             _ => None,
@@ -108,9 +111,9 @@ impl Block {
                 Step::Exit { .. } => ops.push(Op::Exit(exit(flow, has_target))),
             }
         }
-        let words = piece.bytes();
+        let words = turns * piece.bytes();
         let len = payload.as_ref().map_or(words, |p| words + p.len());
-        Self { entry: piece.entry, ops, len, code, payload }
+        Self { entry: piece.entry, ops, len, turns, code, payload }
     }
 }
 

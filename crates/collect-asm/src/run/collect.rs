@@ -10,11 +10,14 @@ use ichnos_base::{
 };
 use ichnos_rt::{Context, Pool};
 
-use super::message::{Buffers, Message, Where};
-use super::stream::{Done, Held, Played, Shadow, Until};
-use crate::code::{Copy, ENTERED, ENTERED_LEN, TAG};
+use super::message::{Buffers, Message, Moment, Where};
+use super::stream::{Done, Held, Played, Shadow, Until, turns};
+use crate::code::{Copy, ENTERED, ENTERED_LEN, TAG, turns_of_tag};
 use crate::note::{u32_at, u64_at};
 use crate::{Error, RecordError};
+
+/// The number of the mark that tells that all threads were stopped for want of a buffer.
+const STARVED: u64 = 1;
 
 /// Records are handed on when there are so many.
 const BATCH: usize = 8192;
@@ -50,6 +53,8 @@ struct Thread {
     at: Option<GuestVa>,
     lanes: HashMap<Context, Lane>,
     now: Context,
+    /// The processor that it was last seen on.
+    cpu: Option<u32>,
 }
 
 struct Lane {
@@ -121,6 +126,13 @@ impl<'a, S: Sink> Collector<'a, S> {
                 state.lanes.remove(inner);
                 state.now = *outer;
             }
+            Message::Maps { thread, maps } => {
+                for map in maps {
+                    let event = Event::Map(map.as_event());
+                    self.told.event(*thread, self.threads.get_mut(thread), &event)?;
+                }
+            }
+            Message::Turnover { thread, moment } => self.turnover(*thread, *moment)?,
             Message::Left { thread, outer } => {
                 if let Some(state) = self.threads.get_mut(thread) {
                     state.lanes.remove(outer);
@@ -156,7 +168,7 @@ impl<'a, S: Sink> Collector<'a, S> {
         });
         let lanes = HashMap::from([(lane, Lane::new(shadow.unwrap_or(Shadow::new())))]);
         let process = start.process.0;
-        let mut state = Thread { process, insns: 0, at: None, lanes, now: lane };
+        let mut state = Thread { process, insns: 0, at: None, lanes, now: lane, cpu: None };
         self.told.event(thread, Some(&mut state), &Event::ThreadStart(start))?;
         self.threads.insert(thread, state);
         Ok(())
@@ -186,6 +198,21 @@ impl<'a, S: Sink> Collector<'a, S> {
         self.told.event(thread, Some(&mut state), &Event::ThreadEnd(status))
     }
 
+    /// A thread got a new buffer.
+    fn turnover(&mut self, thread: u32, moment: Moment) -> Result<(), S::Error> {
+        let Some(state) = self.threads.get_mut(&thread) else { return Ok(()) };
+        if moment.starved {
+            let event = Event::Marker { id: STARVED, text: "all threads stopped: no free buffer" };
+            self.told.event(thread, Some(state), &event)?;
+        }
+        self.told.event(thread, Some(state), &Event::Timestamp { ns: moment.ns })?;
+        if let Some(cpu) = moment.cpu.filter(|cpu| state.cpu != Some(*cpu)) {
+            state.cpu = Some(cpu);
+            self.told.event(thread, Some(state), &Event::Migrate { cpu })?;
+        }
+        Ok(())
+    }
+
     /// Plays what is held as far as is known from where the thread is.
     fn settle(&mut self, thread: u32, lane: Context, at: Where) -> Result<(), S::Error> {
         let Some(state) = self.threads.get_mut(&thread) else { return Ok(()) };
@@ -193,15 +220,18 @@ impl<'a, S: Sink> Collector<'a, S> {
         let Some(copy) = process.and_then(|p| p.copy.as_ref()) else { return Ok(()) };
         let Some(of) = state.lanes.get_mut(&lane) else { return Ok(()) };
         let Some(mut held) = of.held.take() else { return Ok(()) };
-        let until = match at {
-            Where::Copy { pc, stored: true } => Until::Cut(pc),
-            Where::Copy { pc, stored: false } => Until::Next(pc),
-            Where::Outside(_) => Until::Outside,
-            Where::Unknown => Until::Unknown,
-        };
         let Some(block) = copy.blocks.get(held.block) else { return Ok(()) };
+        let (until, turns) = match at {
+            Where::Copy { pc, stored: true, turn } => (Until::Cut(pc), turn),
+            Where::Copy { pc, stored: false, turn } => {
+                let left = held.left.or((turn > 0).then_some(turn));
+                (Until::Next(pc), turns(block, left, pc))
+            }
+            Where::Outside(_) => (Until::Outside, 0),
+            Where::Unknown => (Until::Unknown, 0),
+        };
         let records = &mut self.told.records;
-        match of.shadow.play(block, &held.words, held.done, until, records) {
+        match of.shadow.play(block, &held.words, (held.done, turns), until, records) {
             Played::Over(at) => state.at = at,
             Played::Paused(done) => {
                 held.done = done;
@@ -260,8 +290,10 @@ impl Reading<'_> {
         told: &mut Told<'_, S>,
     ) -> Result<(), S::Error> {
         let Some(mut of) = state.lanes.remove(&lane) else { return Ok(()) };
-        // The block before the one at `at`, whose words lie in these bytes.
+        // The block before the one at `at`, whose words lie in these bytes, and the turns that
+        // it was told to have had.
         let mut held: Option<(usize, usize)> = None;
+        let mut left = of.held.as_ref().and_then(|h| h.left);
         let mut at = 0;
         while let Some(tag) = u32_at(self.bytes, at) {
             let bad = |why| broken(thread, self.start + at as u64, why);
@@ -274,14 +306,20 @@ impl Reading<'_> {
                 at += ENTERED_LEN;
                 continue;
             }
+            if let Some(turns) = turns_of_tag(tag) {
+                left = Some(turns);
+                at += TAG;
+                continue;
+            }
             let number = (tag as usize).wrapping_sub(1);
             let block =
                 self.copy.blocks.get(number).ok_or_else(|| bad("there is no such block"))?;
             let until = Until::Next(block.entry);
+            let left = left.take();
             if let Some((before, words)) = held.take() {
                 let previous = &self.copy.blocks[before];
                 let words = self.bytes.get(words..words + previous.len).unwrap_or_default();
-                let done = Done::nothing(previous);
+                let done = (Done::nothing(previous), turns(previous, left, block.entry));
                 if let Played::Over(at) =
                     of.shadow.play(previous, words, done, until, &mut told.records)
                 {
@@ -290,8 +328,8 @@ impl Reading<'_> {
             } else if let Some(held) = of.held.take() {
                 let previous = self.copy.blocks.get(held.block);
                 let previous = previous.ok_or_else(|| bad("there is no such block"))?;
-                let played =
-                    of.shadow.play(previous, &held.words, held.done, until, &mut told.records);
+                let done = (held.done, turns(previous, left, block.entry));
+                let played = of.shadow.play(previous, &held.words, done, until, &mut told.records);
                 if let Played::Over(at) = played {
                     state.at = at;
                 }
@@ -325,7 +363,10 @@ impl Reading<'_> {
                 at: self.start + words as u64,
                 words: self.bytes.get(words..words + block.len).unwrap_or_default().to_vec(),
                 done: Done::nothing(block),
+                left,
             });
+        } else if let Some(held) = &mut of.held {
+            held.left = left;
         }
         state.lanes.insert(lane, of);
         Ok(())

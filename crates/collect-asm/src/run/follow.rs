@@ -5,18 +5,18 @@ use std::collections::{HashMap, HashSet};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
+use std::time::Instant;
 
 use ichnos_base::{EndStatus, ProcessId, ThreadId, ThreadStart};
 use ichnos_flow::Options;
 use ichnos_rt::{Change, Context, Pool, Regs, Resume, Stop, Thread as Task, spawn, wait};
 
 use super::Config;
+use super::maps;
 use super::message::{Message, Where};
 use super::process::{Frame, Lane, Process, Thread, process_of};
 use super::setup::{Copies, TAP, arrived, prepare};
-use crate::Error;
-
-const PAGE: u64 = 4096;
+use crate::{CodeSize, Error};
 
 /// What the tracer saw.
 #[derive(Clone, Copy, Debug)]
@@ -25,25 +25,28 @@ pub(crate) struct Traced {
     pub(crate) raw_bytes: u64,
     pub(crate) waits: u64,
     pub(crate) left_out: u64,
+    pub(crate) code: CodeSize,
+    pub(crate) changes: u64,
 }
 
 /// Looks after a program.
 pub(crate) struct Tracer<'a> {
     config: &'a Config,
     options: Options,
-    pool: Arc<Pool>,
+    pub(super) pool: Arc<Pool>,
     tell: Sender<Message>,
-    freed: Receiver<u32>,
-    buffers: Vec<u32>,
-    contexts: Vec<Context>,
+    pub(super) freed: Receiver<u32>,
+    pub(super) buffers: Vec<u32>,
+    pub(super) contexts: Vec<Context>,
     copies: Copies,
-    processes: HashMap<i32, Process>,
+    pub(super) processes: HashMap<i32, Process>,
     pub(super) threads: HashMap<i32, Thread>,
     /// Threads that stopped before their maker told of them.
     newborn: HashSet<i32>,
     next: (u32, u32),
-    seen: Traced,
+    pub(super) seen: Traced,
     listened: bool,
+    pub(super) start: Instant,
 }
 
 impl<'a> Tracer<'a> {
@@ -67,8 +70,16 @@ impl<'a> Tracer<'a> {
             threads: HashMap::new(),
             newborn: HashSet::new(),
             next: (0, 0),
-            seen: Traced { status: EndStatus::Unknown, raw_bytes: 0, waits: 0, left_out: 0 },
+            seen: Traced {
+                status: EndStatus::Unknown,
+                raw_bytes: 0,
+                waits: 0,
+                left_out: 0,
+                code: CodeSize::default(),
+                changes: 0,
+            },
             listened: true,
+            start: Instant::now(),
         }
     }
 
@@ -246,9 +257,13 @@ impl<'a> Tracer<'a> {
         self.tell(Message::Program { process, copy: copy.clone() });
         if let Some(copy) = copy {
             self.seen.left_out += copy.left_out as u64;
+            self.seen.code = copy.size;
             let first = prepare(task, &copy, &self.pool)?;
             if let Some(process) = self.processes.get_mut(&task.0) {
                 process.first = first;
+            }
+            if first.is_none() {
+                self.tell_maps(task);
             }
             let context = self.threads.get(&task.0).and_then(|t| t.lanes.last());
             if let Some(context) = context.map(|l| l.context) {
@@ -328,28 +343,6 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// A new context with a buffer.
-    fn new_lane(&mut self, frame: Option<Frame>) -> Result<Lane, Error> {
-        let most = self.pool.layout().contexts;
-        let context = self.contexts.pop().ok_or(Error::TooManyThreads { most })?;
-        let buffer = self.take_buffer()?;
-        self.fill(context, buffer);
-        Ok(Lane { context, buffer, frame })
-    }
-
-    /// Lets a context store into a buffer.
-    fn fill(&self, context: Context, buffer: u32) {
-        let layout = self.pool.layout();
-        self.pool.set_word(layout.context(context), TAP + layout.buffer(buffer));
-    }
-
-    /// How much of its buffer a context has filled.
-    pub(super) fn filled(&self, context: Context, buffer: u32) -> u64 {
-        let layout = self.pool.layout();
-        let at = self.pool.word(layout.context(context));
-        at.saturating_sub(TAP + layout.buffer(buffer)).min(layout.buffer_len)
-    }
-
     pub(super) fn free_context(&mut self, context: Context) {
         self.contexts.push(context);
     }
@@ -359,57 +352,13 @@ impl<'a> Tracer<'a> {
         TAP + self.pool.layout().context(context)
     }
 
-    /// A free buffer; waits if there is none.
-    fn take_buffer(&mut self) -> Result<u32, Error> {
-        self.buffers.extend(self.freed.try_iter());
-        if let Some(buffer) = self.buffers.pop() {
-            return Ok(buffer);
-        }
-        self.seen.waits += 1;
-        let most = self.pool.layout().buffers;
-        let held: usize = self.threads.values().map(|t| t.lanes.len()).sum();
-        if held >= most as usize {
-            return Err(Error::TooManyThreads { most });
-        }
-        self.freed.recv().map_err(|_| Error::TooManyThreads { most })
-    }
-
-    /// Tells what a thread has stored so far.
-    pub(super) fn flush(&mut self, task: Task) -> Result<(), Error> {
-        let Some(thread) = self.threads.get(&task.0) else { return Ok(()) };
-        let Some(lane) = thread.lanes.last() else { return Ok(()) };
-        let (thread, lane, buffer) = (thread.id, lane.context, lane.buffer);
-        let to = self.filled(lane, buffer);
-        self.tell(Message::Words { thread, lane, buffer, to, last: false });
-        Ok(())
-    }
-
-    /// Whether a fault means that a buffer is full; if so, there is a new one.
-    pub(super) fn buffer_full(&mut self, task: Task) -> Result<bool, Error> {
-        let failed = |source| Error::Process { pid: task.0, what: "changing buffers", source };
-        let Some(thread) = self.threads.get(&task.0) else { return Ok(false) };
-        let Some(lane) = thread.lanes.last() else { return Ok(false) };
-        let (id, context, buffer) = (thread.id, lane.context, lane.buffer);
-        let guard = TAP + self.pool.layout().guard(buffer);
-        let source = task.signal_source().map_err(failed)?;
-        if source.code <= 0 || !(guard..guard + PAGE).contains(&source.addr) {
-            return Ok(false);
-        }
-        let mut regs = task.regs().map_err(failed)?;
-        let process = self.processes.get(&thread.pid);
-        let copy = process.and_then(|p| p.copy.as_ref());
-        let Some(again) = copy.and_then(|c| c.restart(regs.rip)) else { return Ok(false) };
-        let to = self.filled(context, buffer);
-        self.tell(Message::Words { thread: id, lane: context, buffer, to, last: true });
-        let buffer = self.take_buffer()?;
-        self.fill(context, buffer);
-        let lane = self.threads.get_mut(&task.0).and_then(|t| t.lanes.last_mut());
-        if let Some(lane) = lane {
-            lane.buffer = buffer;
-        }
-        regs.rip = again;
-        task.set_regs(&regs).map_err(failed)?;
-        Ok(true)
+    /// Tells what mappings a process has when its own code begins.
+    fn tell_maps(&mut self, task: Task) {
+        let Some(thread) = self.threads.get(&task.0) else { return };
+        let copy = self.processes.get(&thread.pid).and_then(|p| p.copy.as_ref());
+        let ours = copy.map_or((0, 0), |c| (c.base, c.end() - c.base));
+        let thread = thread.id;
+        self.tell(Message::Maps { thread, maps: maps::of(task.0, ours) });
     }
 
     /// Whether a trap means that a program has come to its beginning; if so, it is ready.
@@ -425,6 +374,7 @@ impl<'a> Tracer<'a> {
         }
         process.first = None;
         arrived(task, &copy, first)?;
+        self.tell_maps(task);
         Ok(true)
     }
 

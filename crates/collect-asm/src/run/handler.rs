@@ -45,10 +45,16 @@ impl Tracer<'_> {
         self.flush(task)?;
         // The step ends at the handler's first instruction.
         task.resume(Resume::Step, signal).map_err(failed)?;
-        match wait(Some(task)).map_err(failed)? {
-            Some((_, Change::Stopped(Stop::Signal(SIGTRAP)))) => {}
-            Some((task, change)) => return self.change(task, change),
-            None => return Ok(()),
+        loop {
+            match wait(Some(task)).map_err(failed)? {
+                Some((_, Change::Stopped(Stop::Signal(SIGTRAP)))) => break,
+                // It was asked to stop before.
+                Some((_, Change::Stopped(Stop::Group(SIGTRAP)))) => {
+                    task.resume(Resume::Step, 0).map_err(failed)?;
+                }
+                Some((task, change)) => return self.change(task, change),
+                None => return Ok(()),
+            }
         }
         let mut regs = task.regs().map_err(failed)?;
         let Some(at) = self.place(task, &before) else { return self.go_on(task, 0) };

@@ -7,6 +7,7 @@ use std::sync::mpsc::Sender;
 use ichnos_base::{EndStatus, GuestVa, SignalInfo, ThreadStart};
 use ichnos_rt::Context;
 
+use super::maps::Mapped;
 use crate::code::Copy;
 
 /// Where a thread is.
@@ -18,11 +19,24 @@ pub(crate) enum Where {
         pc: GuestVa,
         /// Whether the record of the block that begins there is stored already.
         stored: bool,
+        /// How many turns of its loop it has finished since the last record.
+        turn: usize,
     },
     /// In code that has no copy.
     Outside(GuestVa),
     /// Nobody knows.
     Unknown,
+}
+
+/// When and where a thread was when it got a new buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Moment {
+    /// Nanoseconds since the recording began.
+    pub(crate) ns: u64,
+    /// The processor it was on, if that can be told.
+    pub(crate) cpu: Option<u32>,
+    /// Whether all threads were stopped because no buffer was free.
+    pub(crate) starved: bool,
 }
 
 /// Something that happened to a thread.
@@ -50,6 +64,10 @@ pub(crate) enum Message {
     SignalReturn { thread: u32, at: Where, inner: Context, outer: Context, pc: GuestVa },
     /// A signal handler was left and will not return.
     Left { thread: u32, outer: Context },
+    /// Its process has these mappings.
+    Maps { thread: u32, maps: Vec<Mapped> },
+    /// It got a new buffer.
+    Turnover { thread: u32, moment: Moment },
     /// It ended.
     End { thread: u32, at: Where, status: EndStatus },
 }

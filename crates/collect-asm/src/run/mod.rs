@@ -6,9 +6,11 @@
 //! which things happened to each thread; buffers come back when they are read.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod buffers;
 mod collect;
 mod follow;
 mod handler;
+mod maps;
 mod message;
 mod process;
 mod setup;
@@ -20,9 +22,9 @@ use std::sync::mpsc::channel;
 
 use ichnos_base::{EndStatus, Sink};
 use ichnos_flow::Level;
-use ichnos_rt::{Layout, Pool, Randomize};
+use ichnos_rt::{Layout, Pool, Randomize, times_of_children};
 
-use crate::{Error, RecordError};
+use crate::{CodeSize, Error, RecordError};
 use collect::Collector;
 use follow::Tracer;
 use message::{Buffers, Message};
@@ -43,6 +45,8 @@ pub struct Config {
     pub randomize: Randomize,
     /// How much the planner may do.
     pub level: Level,
+    /// How many buffers all threads share, at least as many as threads at once.
+    pub buffers: u32,
 }
 
 impl Config {
@@ -53,6 +57,7 @@ impl Config {
             args: args.into_iter().collect(),
             randomize: Randomize::Off,
             level: Level::Flow,
+            buffers: LAYOUT.buffers,
         }
     }
 }
@@ -71,6 +76,13 @@ pub struct Outcome {
     pub waits: u64,
     /// Noted functions that could not be copied and were not traced.
     pub left_out: u64,
+    /// How large the program's traced functions are; those of the last program, if there were
+    /// several.
+    pub code: CodeSize,
+    /// How often a thread filled a buffer and got another.
+    pub changes: u64,
+    /// Processor time that the program spent in its own code, and in the system, in microseconds.
+    pub times: (u64, u64),
 }
 
 /// Runs a program and tells a sink what its noted functions do.
@@ -119,7 +131,9 @@ fn run<E>(
 ) -> Result<Outcome, RecordError<E>> {
     let program = config.program.to_string_lossy().into_owned();
     let start = |source| Error::Start { program: program.clone(), source };
-    let pool = Arc::new(Pool::new(LAYOUT).map_err(start)?);
+    let pool =
+        Arc::new(Pool::new(Layout { buffers: config.buffers.max(1), ..LAYOUT }).map_err(start)?);
+    let before = times_of_children();
     let (tell, messages) = channel();
     let (give, free) = channel();
     let buffers = Buffers::new(give);
@@ -133,12 +147,16 @@ fn run<E>(
         // Without a listener the tracer ends the program: the listener's reason counts.
         let insns = consumed?;
         let traced = traced?;
+        let after = times_of_children();
         Ok(Outcome {
             status: traced.status,
             insns,
             raw_bytes: traced.raw_bytes,
             waits: traced.waits,
             left_out: traced.left_out,
+            code: traced.code,
+            changes: traced.changes,
+            times: (after.0 - before.0, after.1 - before.1),
         })
     })
 }

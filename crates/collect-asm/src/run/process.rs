@@ -80,7 +80,9 @@ impl Process {
     pub(crate) fn place(&self, regs: &Regs) -> Where {
         let copy = self.copy.as_ref().filter(|c| c.holds(regs.rip));
         match copy.and_then(|c| Some((c, c.original(regs.rip)?))) {
-            Some((copy, pc)) => Where::Copy { pc, stored: copy.is_stored(regs.rip) },
+            Some((copy, (pc, turn))) => {
+                Where::Copy { pc, stored: copy.is_stored(regs.rip), turn: usize::from(turn) }
+            }
             None => Where::Outside(GuestVa(regs.rip)),
         }
     }
@@ -89,6 +91,13 @@ impl Process {
 /// The process of a thread.
 pub(crate) fn process_of(tid: i32) -> Option<i32> {
     status(tid, "Tgid:")?.parse().ok()
+}
+
+/// The processor that a thread was last on.
+pub(crate) fn processor_of(tid: i32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    // The name, in brackets, may hold anything; the processor is the 37th word behind it.
+    text.rsplit_once(')')?.1.split_whitespace().nth(36)?.parse().ok()
 }
 
 /// Whether a thread's process handles a signal.

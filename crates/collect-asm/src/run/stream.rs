@@ -35,6 +35,8 @@ pub(crate) struct Held {
     pub(crate) words: Vec<u8>,
     /// What was done of it.
     pub(crate) done: Done,
+    /// How many turns it had when it was left, if it is a loop and that was told.
+    pub(crate) left: Option<usize>,
 }
 
 /// How far a block was played.
@@ -43,12 +45,13 @@ pub(crate) struct Done {
     op: usize,
     word: usize,
     pc: GuestVa,
+    turn: usize,
 }
 
 impl Done {
     /// Nothing of a block yet.
     pub(crate) const fn nothing(block: &Block) -> Self {
-        Self { op: 0, word: 0, pc: block.entry }
+        Self { op: 0, word: 0, pc: block.entry, turn: 0 }
     }
 
     /// The instruction that comes next.
@@ -68,6 +71,15 @@ pub(crate) struct Shadow {
     target: GuestVa,
     /// The lowest address of the last reference.
     last: u64,
+}
+
+/// How many turns a block had when the thread went on at `next`; `left` is what was told.
+pub(crate) fn turns(block: &Block, left: Option<usize>, next: GuestVa) -> usize {
+    match left {
+        Some(turns) => turns.min(block.turns),
+        None if next == block.entry && block.turns > 1 => block.turns,
+        None => 0,
+    }
 }
 
 /// What playing a block came to.
@@ -105,9 +117,34 @@ impl Shadow {
         self.fs = fs;
     }
 
-    /// Plays a block.
+    /// Plays a block with so many turns finished before the one that `until` is about.
     #[inline]
     pub(crate) fn play(
+        &mut self,
+        block: &Block,
+        words: &[u8],
+        (done, turns): (Done, usize),
+        until: Until,
+        out: &mut Vec<Record>,
+    ) -> Played {
+        if block.turns == 1 {
+            return self.play_once(block, words, done, until, out);
+        }
+        let each = block.len / block.turns;
+        let of = |turn: usize| words.get(turn * each..).unwrap_or_default();
+        let mut done = done;
+        while done.turn < turns {
+            self.play_once(block, of(done.turn), done, Until::Next(block.entry), out);
+            done = Done { turn: done.turn + 1, ..Done::nothing(block) };
+        }
+        if done.turn == block.turns {
+            return Played::Over(Some(block.entry));
+        }
+        self.play_once(block, of(done.turn), done, until, out)
+    }
+
+    #[inline]
+    fn play_once(
         &mut self,
         block: &Block,
         words: &[u8],
@@ -115,7 +152,7 @@ impl Shadow {
         until: Until,
         out: &mut Vec<Record>,
     ) -> Played {
-        let Done { op: first, mut word, mut pc } = done;
+        let Done { op: first, mut word, mut pc, turn } = done;
         // Where the block goes on if it is interrupted before the next instruction: words
         // that precede it may not be stored yet.
         let mut safe = (first, word);
@@ -135,7 +172,7 @@ impl Shadow {
                 }
                 Op::Insn(len, kind) => {
                     if until == Until::Cut(pc) {
-                        return Played::Paused(Done { op: safe.0, word: safe.1, pc });
+                        return Played::Paused(Done { op: safe.0, word: safe.1, pc, turn });
                     }
                     out.push(Record::Insn { len, kind, pc });
                     pc = pc.offset(u64::from(len));
@@ -160,7 +197,8 @@ impl Shadow {
                     }
                 }
                 Op::Exit(exit) => {
-                    if let Some(over) = self.leave(exit, until, out) {
+                    let rest = block.ops.len() - (i + 1);
+                    if let Some(over) = self.leave((exit, rest), until, out) {
                         return over;
                     }
                 }
@@ -173,14 +211,21 @@ impl Shadow {
         }
     }
 
-    /// Records a transfer; what the block came to, if it ends there.
-    fn leave(&mut self, exit: Exit, until: Until, out: &mut Vec<Record>) -> Option<Played> {
+    /// Records a transfer, behind which there is so much of the block; what the block came to, if it ends
+    /// there.
+    fn leave(
+        &mut self,
+        (exit, rest): (Exit, usize),
+        until: Until,
+        out: &mut Vec<Record>,
+    ) -> Option<Played> {
         let (taken, target) = match (exit, until) {
             (Exit::Direct(target), _) => (true, target),
             (Exit::Known, _) => (true, self.target),
             (Exit::Cond(target), Until::Next(next)) => (next == target, target),
             (Exit::Cond(target), Until::Cut(_)) => (false, target),
-            (Exit::Cond(target), Until::Outside) => (true, target),
+            // A branch to code without a copy ends its block; after any other there would be one.
+            (Exit::Cond(target), Until::Outside) => (rest == 0, target),
             (Exit::Computed, Until::Next(next) | Until::Cut(next)) => (true, next),
             (Exit::Return, _) => match (self.back_outside(), until) {
                 (Some(back), _) => (true, back),

@@ -1,0 +1,103 @@
+//! Who stores into which buffer, and what happens when one is full or none is free.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_rt::{Context, Thread as Task};
+
+use super::follow::Tracer;
+use super::message::{Message, Moment};
+use super::process::{Frame, Lane, processor_of};
+use super::setup::TAP;
+use crate::Error;
+
+const PAGE: u64 = 4096;
+
+impl Tracer<'_> {
+    /// A new context with a buffer.
+    pub(super) fn new_lane(&mut self, frame: Option<Frame>) -> Result<Lane, Error> {
+        let most = self.pool.layout().contexts;
+        let context = self.contexts.pop().ok_or(Error::TooManyThreads { most })?;
+        let buffer = self.take_buffer(None)?;
+        self.fill(context, buffer);
+        Ok(Lane { context, buffer, frame })
+    }
+
+    /// Lets a context store into a buffer.
+    pub(super) fn fill(&self, context: Context, buffer: u32) {
+        let layout = self.pool.layout();
+        self.pool.set_word(layout.context(context), TAP + layout.buffer(buffer));
+    }
+
+    /// How much of its buffer a context has filled.
+    pub(super) fn filled(&self, context: Context, buffer: u32) -> u64 {
+        let layout = self.pool.layout();
+        let at = self.pool.word(layout.context(context));
+        at.saturating_sub(TAP + layout.buffer(buffer)).min(layout.buffer_len)
+    }
+
+    /// A free buffer; if there is none all threads stop until there is.
+    pub(super) fn take_buffer(&mut self, task: Option<Task>) -> Result<u32, Error> {
+        self.buffers.extend(self.freed.try_iter());
+        if let Some(buffer) = self.buffers.pop() {
+            return Ok(buffer);
+        }
+        self.seen.waits += 1;
+        let most = self.pool.layout().buffers;
+        let held: usize = self.threads.values().map(|t| t.lanes.len()).sum();
+        if held >= most as usize {
+            return Err(Error::TooManyThreads { most });
+        }
+        self.stop_all(task);
+        self.freed.recv().map_err(|_| Error::TooManyThreads { most })
+    }
+
+    /// Stops all threads of all processes; they go on when their stops are noticed, which is after
+    /// whatever the caller does next.
+    pub(super) fn stop_all(&self, but: Option<Task>) {
+        let others = self.threads.iter().filter(|(tid, t)| t.begun && but != Some(Task(**tid)));
+        // One that is gone needs no stopping.
+        others.for_each(|(tid, _)| drop(Task(*tid).interrupt()));
+    }
+
+    /// Tells what a thread has stored so far.
+    pub(super) fn flush(&mut self, task: Task) -> Result<(), Error> {
+        let Some(thread) = self.threads.get(&task.0) else { return Ok(()) };
+        let Some(lane) = thread.lanes.last() else { return Ok(()) };
+        let (thread, lane, buffer) = (thread.id, lane.context, lane.buffer);
+        let to = self.filled(lane, buffer);
+        self.tell(Message::Words { thread, lane, buffer, to, last: false });
+        Ok(())
+    }
+
+    /// Whether a fault means that a buffer is full; if so, there is a new one.
+    pub(super) fn buffer_full(&mut self, task: Task) -> Result<bool, Error> {
+        let failed = |source| Error::Process { pid: task.0, what: "changing buffers", source };
+        let Some(thread) = self.threads.get(&task.0) else { return Ok(false) };
+        let Some(lane) = thread.lanes.last() else { return Ok(false) };
+        let (id, context, buffer) = (thread.id, lane.context, lane.buffer);
+        let guard = TAP + self.pool.layout().guard(buffer);
+        let source = task.signal_source().map_err(failed)?;
+        if source.code <= 0 || !(guard..guard + PAGE).contains(&source.addr) {
+            return Ok(false);
+        }
+        let mut regs = task.regs().map_err(failed)?;
+        let process = self.processes.get(&thread.pid);
+        let copy = process.and_then(|p| p.copy.as_ref());
+        let Some(again) = copy.and_then(|c| c.restart(regs.rip)) else { return Ok(false) };
+        let to = self.filled(context, buffer);
+        self.tell(Message::Words { thread: id, lane: context, buffer, to, last: true });
+        let waits = self.seen.waits;
+        let buffer = self.take_buffer(Some(task))?;
+        self.seen.changes += 1;
+        let ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let moment = Moment { ns, cpu: processor_of(task.0), starved: self.seen.waits > waits };
+        self.tell(Message::Turnover { thread: id, moment });
+        self.fill(context, buffer);
+        let lane = self.threads.get_mut(&task.0).and_then(|t| t.lanes.last_mut());
+        if let Some(lane) = lane {
+            lane.buffer = buffer;
+        }
+        regs.rip = again;
+        task.set_regs(&regs).map_err(failed)?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,121 @@
+//! The mappings of a process, as events tell them.
+//!
+//! They are told once, when its own code begins. What is mapped later is not followed; so that no
+//! access lies nowhere, the first mapping told is one of all memory that a program can have, and
+//! the others replace parts of it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::HashMap;
+use std::fs;
+
+use ichnos_base::{FileOff, GuestVa, Map, MapKind, Protection};
+use object::read::elf::{ElfFile64, ProgramHeader};
+use object::{Object, elf};
+
+use super::setup::TAP;
+
+/// A mapping.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Mapped {
+    start: u64,
+    len: u64,
+    protection: Protection,
+    kind: MapKind,
+    offset: u64,
+    bias: u64,
+    path: String,
+    build_id: Vec<u8>,
+}
+
+impl Mapped {
+    /// As an event has it.
+    pub(crate) fn as_event(&self) -> Map<'_> {
+        Map {
+            start: GuestVa(self.start),
+            len: self.len,
+            protection: self.protection,
+            kind: self.kind,
+            offset: FileOff(self.offset),
+            bias: self.bias,
+            path: &self.path,
+            build_id: &self.build_id,
+        }
+    }
+}
+
+/// What is known of a file that was looked into: where its first segment lies, and its build-id.
+#[derive(Clone, Default)]
+struct Known {
+    segments: Vec<(u64, u64)>,
+    build_id: Vec<u8>,
+}
+
+/// All mappings of a process except ours: those from `ours` on, so many bytes, and the shared memory.
+pub(crate) fn of(pid: i32, ours: (u64, u64)) -> Vec<Mapped> {
+    let Ok(text) = fs::read_to_string(format!("/proc/{pid}/maps")) else { return Vec::new() };
+    let mut files = HashMap::new();
+    let found = text.lines().filter_map(|line| one(line, &mut files));
+    [all()].into_iter().chain(found.filter(|m| !is_ours(m, ours))).collect()
+}
+
+/// All memory that a program can have.
+fn all() -> Mapped {
+    const LOW: u64 = 0x1_0000;
+    const HIGH: u64 = 0x7fff_ffff_f000;
+    Mapped {
+        start: LOW,
+        len: HIGH - LOW,
+        protection: Protection(Protection::READ.0 | Protection::WRITE.0),
+        kind: MapKind::OTHER,
+        offset: 0,
+        bias: 0,
+        path: "[not followed]".into(),
+        build_id: Vec::new(),
+    }
+}
+
+fn is_ours(map: &Mapped, (start, len): (u64, u64)) -> bool {
+    let inside = |from: u64, len: u64| from <= map.start && map.start < from.saturating_add(len);
+    inside(start, len) || inside(TAP, 1 << 40)
+}
+
+fn one(line: &str, files: &mut HashMap<String, Option<Known>>) -> Option<Mapped> {
+    let mut words = line.split_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+    let rights = words.next()?;
+    let offset = u64::from_str_radix(words.next()?, 16).ok()?;
+    let path = words.skip(2).collect::<Vec<_>>().join(" ");
+    let bits = [('r', Protection::READ), ('w', Protection::WRITE), ('x', Protection::EXEC)];
+    let set = bits.iter().filter(|(letter, _)| rights.contains(*letter));
+    let protection = Protection(set.fold(0, |all, (_, bit)| all | bit.0));
+    let file = files.entry(path.clone()).or_insert_with(|| look(&path)).clone();
+    let kind = match path.as_str() {
+        "[heap]" => MapKind::HEAP,
+        "[stack]" => MapKind::STACK,
+        "[vdso]" => MapKind::VDSO,
+        _ if file.is_some() => MapKind::IMAGE,
+        _ if path.starts_with('/') => MapKind::FILE,
+        _ => MapKind::OTHER,
+    };
+    let file = file.unwrap_or_default();
+    // The segment that begins at this page of the file tells how far it was moved.
+    let page = |x: u64| x & !0xfff;
+    let segment = file.segments.iter().rev().find(|(at, _)| page(*at) <= offset);
+    let bias = segment.map_or(0, |(at, own)| {
+        start.wrapping_sub(offset).wrapping_add(page(*at)).wrapping_sub(page(*own))
+    });
+    let build_id = file.build_id;
+    Some(Mapped { start, len: end - start, protection, kind, offset, bias, path, build_id })
+}
+
+/// Looks into a file; nothing if it is no image.
+fn look(path: &str) -> Option<Known> {
+    let bytes = path.starts_with('/').then(|| fs::read(path).ok())??;
+    let file: ElfFile64<'_> = ElfFile64::parse(bytes.as_slice()).ok()?;
+    let endian = file.endian();
+    let loaded = file.elf_program_headers().iter().filter(|p| p.p_type(endian) == elf::PT_LOAD);
+    let segments = loaded.map(|p| (p.p_offset(endian), p.p_vaddr(endian))).collect();
+    let build_id = file.build_id().ok().flatten().unwrap_or_default().to_vec();
+    Some(Known { segments, build_id })
+}
