@@ -97,18 +97,6 @@ impl Header {
         d.state.store(FULL, Ordering::Release);
     }
 
-    /// How many buffers were submitted and are not free again.
-    #[must_use]
-    pub fn on_their_way(&self) -> u32 {
-        let submitted = self.tickets.load(Ordering::Relaxed) as u32;
-        // Another one may have been submitted and freed between the two loads.
-        submitted
-            .wrapping_sub(self.room.load(Ordering::Relaxed))
-            .cast_signed()
-            .max(0)
-            .cast_unsigned()
-    }
-
     /// The full buffer with this ticket.
     #[must_use]
     pub fn next_full(&self, ticket: u64) -> Option<Taken> {
@@ -183,9 +171,7 @@ mod tests {
         header.submit(a, 1 << 40);
         assert_eq!(header.next_full(1).map(|t| (t.thread, t.len)), Some((7, 4096)));
         assert!(take(1).is_some() && take(1).is_some() && take(1).is_none());
-        assert_eq!(header.on_their_way(), 2);
         assert!(!header.free(b));
-        assert_eq!(header.on_their_way(), 1);
         assert_eq!(take(3), Some(b));
         header.submit(a, 1);
         header.submit_left(0);

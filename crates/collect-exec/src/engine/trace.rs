@@ -26,10 +26,6 @@ const NONE: u32 = u32::MAX;
 /// With fewer free buffers than this, threads that may sleep give theirs back.
 const FEW: usize = 512;
 
-/// With more full buffers than this on their way, threads wait, though there are free ones: the collector
-/// is behind, and memory that is used again is cheaper than fresh memory.
-const MOST_ON_THEIR_WAY: u32 = 128;
-
 /// How many waits of a tenth of a second without a free buffer make one doubt that the collector lives.
 const SILENCE: u32 = 30;
 
@@ -88,10 +84,7 @@ fn take(kind: BufferKind, process: u32, thread: u32) -> u32 {
         let seen = header.room.load(Ordering::Acquire);
         silent = if seen == before { silent + 1 } else { 0 };
         before = seen;
-        // If nothing moves at all, what is on its way may have been lost with its thread.
-        let behind =
-            kind == BufferKind::STREAM && silent < 2 && header.on_their_way() > MOST_ON_THEIR_WAY;
-        if !behind && let Some(index) = header.take(kind, process, thread) {
+        if let Some(index) = header.take(kind, process, thread) {
             return index;
         }
         if header.closed.load(Ordering::Acquire) != 0 || !is_alive(header.collector) {
