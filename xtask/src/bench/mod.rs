@@ -7,6 +7,7 @@
 mod inputs;
 mod memory;
 mod model;
+mod mptrace;
 mod popspy;
 mod simics;
 mod size;
@@ -24,6 +25,9 @@ const LIST: &str = "\
   model    references a second through caches, sweeps, reuse distances, from memory;
            --file: from a stored trace of 1 G references, reading included;
            --long: the memory that 10 G instructions take (records them first, takes long)
+  mptrace  the tables of the MPTRACE paper: code expansion and dilation of programs built by
+           `ichnos cc`, for each level of the planner (fetches sources, takes long);
+           --quick: the kernels alone, on short inputs
   popspy   what tracing unmodified executables costs, beside Valgrind's tools (takes minutes)
   simics   the tables of the SimICS paper: native, QEMU, unprofiled, profiled (takes minutes)
   convert  lines a second of the text formats
@@ -46,6 +50,11 @@ pub fn dispatch(args: &[String]) -> Result<()> {
             Some("--file") => model::file(),
             Some("--long") => model::long(),
             Some(other) => bail!("expected --file or --long, found `{other}`"),
+        },
+        "mptrace" => match args.get(1).map(String::as_str) {
+            None => mptrace::print(mptrace::Extent::Whole),
+            Some("--quick") => mptrace::print(mptrace::Extent::Quick),
+            Some(other) => bail!("expected --quick, found `{other}`"),
         },
         "popspy" => popspy::print(),
         "simics" => simics::print(),
