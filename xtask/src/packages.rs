@@ -52,6 +52,19 @@ const PACKAGES: &[Package] = &[
         used_for: "a debugger for RV64 machines",
     },
     Package { name: "pigz", shows: &["/usr/bin/pigz"], used_for: "a real program, measured" },
+    Package {
+        name: "gfortran",
+        shows: &["/usr/bin/gfortran"],
+        used_for: "a guest program in Fortran",
+    },
+    Package { name: "make", shows: &["/usr/bin/make"], used_for: "real projects built inline" },
+    Package { name: "cmake", shows: &["/usr/bin/cmake"], used_for: "real projects built inline" },
+    Package {
+        name: "tcl",
+        shows: &["/usr/bin/tclsh"],
+        used_for: "building sqlite3 from its own sources",
+    },
+    Package { name: "clang", shows: &["/usr/bin/clang"], used_for: "guest programs" },
     Package { name: "lua5.4", shows: &["/usr/bin/lua5.4"], used_for: "a real program" },
 ];
 

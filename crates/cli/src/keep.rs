@@ -1,12 +1,14 @@
 //! Collecting a trace into a file: what `step` and `record` have in common.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use ichnos_base::Null;
+use ichnos_base::{Batch, Null, Record, Sink};
+use ichnos_collect_asm::Outcome;
 use ichnos_report::number::thousands;
 
 use crate::erase::Erase;
@@ -49,7 +51,7 @@ impl KeepArgs {
         if self.output.as_ref().is_some_and(|o| o.as_os_str() == "none") {
             if collector == Collector::Exec
                 && !self.values
-                && let Some(ending) = self.live.drain(&self.command)?
+                && let Some(ending) = self.drain()?
             {
                 return Ok(ending);
             }
@@ -69,10 +71,75 @@ impl KeepArgs {
 }
 
 impl KeepArgs {
-    /// Runs the program under the code cache and keeps nothing.
+    /// Runs a program built by `ichnos cc` and drops what it stores; nothing if it is another one.
+    fn drain(&self) -> Result<Option<Ending>> {
+        let Some((ending, outcome)) = self.live.drain(&self.command)? else { return Ok(None) };
+        if !self.quiet {
+            report_dropped(&outcome);
+        }
+        Ok(Some(ending))
+    }
+
+    /// Runs the program under a collector, counts the records, and keeps nothing.
+    pub fn run_counted(&self, collector: Collector) -> Result<Ending> {
+        let mut sink = Erase(Counted::default());
+        let live = self.live.run(collector, &self.command, Values::Omit, &mut sink)?;
+        let Counted { insns, references } = sink.0;
+        if !self.quiet {
+            let (insns, references) = (thousands(insns), thousands(references));
+            eprintln!("ichnos: {insns} instructions, {references} references");
+        }
+        Ok(live.ending)
+    }
+
+    /// Runs the program and keeps nothing.
     pub fn run_bare(&self, how: Bare) -> Result<Ending> {
+        if how == Bare::Dropped
+            && let Some(ending) = self.drain()?
+        {
+            return Ok(ending);
+        }
         Ok(self.live.run_bare(how, &self.command)?.ending)
     }
+}
+
+/// Counts what it is told.
+#[derive(Default)]
+struct Counted {
+    insns: u64,
+    references: u64,
+}
+
+impl Sink for Counted {
+    type Error = Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        for record in batch.records {
+            match record {
+                Record::Insn { .. } => self.insns += 1,
+                Record::Branch { .. } => {}
+                _ => self.references += 1,
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// What tracing inline took, for those who measure it.
+fn report_dropped(outcome: &Outcome) {
+    let seconds = |micros: u64| micros as f64 / 1e6;
+    eprintln!(
+        "ichnos: {} bytes stored and dropped, {} buffers filled, {} waits; {} instructions of \
+         code became {}, {} on the mainline; the program took {:.3} s, {:.3} s in the system",
+        thousands(outcome.raw_bytes),
+        thousands(outcome.changes),
+        thousands(outcome.waits),
+        thousands(outcome.code.original),
+        thousands(outcome.code.copy),
+        thousands(outcome.code.mainline),
+        seconds(outcome.times.0),
+        seconds(outcome.times.1),
+    );
 }
 
 fn report(file: &TraceFile, cut_short: Option<&str>) {

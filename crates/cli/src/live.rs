@@ -255,14 +255,14 @@ impl LiveArgs {
 
     /// Runs a program built by `ichnos cc`, takes what it stores and drops it; nothing if it is
     /// another one.
-    pub fn drain(&self, command: &[OsString]) -> Result<Option<Ending>> {
+    pub fn drain(&self, command: &[OsString]) -> Result<Option<(Ending, asm::Outcome)>> {
         let (program, args) = command.split_first().context("no program is named")?;
         if !is_noted(program) {
             return Ok(None);
         }
         self.refuse_stepping(Values::Omit)?;
         let outcome = asm::drain(&self.inline_config(program, args))?;
-        Ok(Some(Ending::Program(shell_status(outcome.status))))
+        Ok(Some((Ending::Program(shell_status(outcome.status)), outcome)))
     }
 
     fn simulate<S>(&self, command: &[OsString], values: Values, sink: &mut S) -> Result<Live>

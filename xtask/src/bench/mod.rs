@@ -8,6 +8,7 @@ mod inputs;
 mod live;
 mod memory;
 mod model;
+mod mptrace;
 mod popspy;
 mod simics;
 mod size;
@@ -26,6 +27,9 @@ const LIST: &str = "\
            --file: from a stored trace of 1 G references, reading included;
            --long: the memory that 10 G instructions take (records them first, takes long);
            --live: simulating running programs, beside Valgrind's cachegrind
+  mptrace  the tables of the MPTRACE paper: code expansion and dilation of programs built by
+           `ichnos cc`, for each level of the planner (fetches sources, takes long);
+           --quick: the kernels alone, on short inputs
   popspy   what tracing unmodified executables costs, beside Valgrind's tools (takes minutes);
            long, short, start, memory: these parts alone; --rounds N; --elapsed: not processor time
   simics   the tables of the SimICS paper: native, QEMU, unprofiled, profiled (takes minutes);
@@ -57,6 +61,11 @@ pub fn dispatch(args: &[String]) -> Result<()> {
             None => simics::print(simics::ROUNDS),
             Some("--once") => simics::print(1),
             Some(other) => bail!("expected --once, found `{other}`"),
+        },
+        "mptrace" => match args.get(1).map(String::as_str) {
+            None => mptrace::print(mptrace::Extent::Whole),
+            Some("--quick") => mptrace::print(mptrace::Extent::Quick),
+            Some(other) => bail!("expected --quick, found `{other}`"),
         },
         "convert" => run::cargo(&["bench", "-q", "-p", "ichnos-convert"]),
         other => bail!("there is no measurement `{other}`; `cargo xtask bench` lists them"),

@@ -34,6 +34,8 @@ pub enum Trace {
     Keep,
     /// It is taken from the program and dropped unseen.
     Drop,
+    /// Records are made of it, counted and dropped.
+    Count,
     /// There is none: the program only runs from the code cache.
     Off,
 }
@@ -43,6 +45,7 @@ pub fn run(args: &Args) -> Result<Ending> {
     match args.trace {
         Trace::Keep => args.keep.run(Collector::Exec, "recording"),
         Trace::Drop => args.keep.run_bare(Bare::Dropped),
+        Trace::Count => args.keep.run_counted(Collector::Exec),
         Trace::Off => args.keep.run_bare(Bare::Untraced),
     }
 }

@@ -3,7 +3,7 @@
 
 use ichnos_collect_asm as asm;
 use ichnos_flow::Level;
-use ichnos_testkit::guest;
+use ichnos_testkit::{guest, tool};
 
 use crate::inline_compare::{Compared, Stepped};
 use crate::support::{Folder, good, ichnos, native, shell};
@@ -45,6 +45,35 @@ fn inline_equals_step_at_every_level_of_the_compiler() {
         for source in ["bare_strings.c", "bare_calls.c"] {
             compared(&folder, source, &format!("{flags} {BARE}"), Level::Flow);
         }
+    }
+}
+
+/// Other compilers, other syntax, assembly by hand.
+#[test]
+fn inline_equals_step_whoever_wrote_the_assembly() {
+    let folder = Folder::new();
+    folder.write(
+        "own.c",
+        b"int added(const int *, int);\nstatic int all[50];\n\
+          static int f(int n) { int s = 0; for (int i = 0; i < n; i++) s += i * i % 7; return s; }\n\
+          int main(int c, char **v) { (void)v; for (int i = 0; i < 50; i++) all[i] = f(i * c);\n\
+          return added(all, 50) % 100; }\n",
+    );
+    folder.write(
+        "added.S",
+        b".globl added\n.type added,@function\nadded: xor %eax,%eax\n1: add (%rdi),%eax\n\
+          add $4,%rdi\ndec %esi\njnz 1b\nret\n.size added,.-added\n\
+          .section .note.GNU-stack,\"\",@progbits\n",
+    );
+    for line in ["clang -O2", "clang -O1 -masm=intel", "gcc -O2 -masm=intel", "gcc -O0"] {
+        let compiler = line.split(' ').next().unwrap_or(line);
+        if !tool::have("inline", &[compiler]) {
+            continue;
+        }
+        let line = format!("cc -- {line} own.c added.S -static -o own");
+        good(ichnos(&folder, &line.split(' ').collect::<Vec<_>>()));
+        let found = Stepped::new(folder.path().join("own").as_ref()).compare(Level::Flow);
+        assert!(found.insns > 1000, "{line}: {found:?}");
     }
 }
 

@@ -1,0 +1,150 @@
+//! Inline tracing under pressure: many threads, too few buffers, sudden death.
+//! With `ICHNOS_INLINE=all` the numbers are those that the project promises.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ichnos_base::{Batch, Event, Record, Sink, ThreadId};
+use ichnos_collect_asm as asm;
+
+use crate::inline_kernels::build;
+use crate::support::{Folder, good, ichnos, native};
+
+fn long() -> bool {
+    std::env::var("ICHNOS_INLINE").as_deref() == Ok("all")
+}
+
+#[derive(Default)]
+struct Counted {
+    insns: BTreeMap<u32, u64>,
+    starts: usize,
+    ends: usize,
+    starved: usize,
+    images: usize,
+    times: Vec<u64>,
+}
+
+impl Sink for Counted {
+    type Error = Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        let insns = batch.records.iter().filter(|r| matches!(r, Record::Insn { .. })).count();
+        *self.insns.entry(batch.thread.0).or_default() += insns as u64;
+        Ok(true)
+    }
+
+    fn event(&mut self, _: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        match event {
+            Event::ThreadStart(_) => self.starts += 1,
+            Event::ThreadEnd(_) => self.ends += 1,
+            Event::Marker { text, .. } if text.contains("no free buffer") => self.starved += 1,
+            Event::Timestamp { ns } => self.times.push(*ns),
+            Event::Map(map) if !map.build_id.is_empty() => self.images += 1,
+            _ => {}
+        }
+        Ok(true)
+    }
+}
+
+fn count(program: &str, args: &str, buffers: Option<u32>) -> (Counted, asm::Outcome) {
+    let mut config = asm::Config::new(program, args.split_whitespace().map(Into::into));
+    config.buffers = buffers.unwrap_or(config.buffers);
+    let mut counted = Counted::default();
+    let outcome = asm::record(&config, &mut counted).expect("it can be recorded");
+    (counted, outcome)
+}
+
+#[test]
+fn two_eight_and_sixty_four_threads() {
+    let folder = Folder::new();
+    let Some(program) = build(&folder, "radix.c", "-O2 -static") else { return };
+    for threads in ["2", "8", "64"] {
+        let alone = native(&folder, &program, &[threads, "20000", "1"]);
+        let line = ["record", "-q", "-o", "t.ichnos", "--", &program, threads, "20000", "1"];
+        let traced = ichnos(&folder, &line);
+        assert_eq!((traced.status, &traced.stdout), (0, &alone.stdout), "{}", traced.stderr);
+        good(ichnos(&folder, &["check", "t.ichnos"]));
+        let info = ichnos(&folder, &["info", "--json", "t.ichnos"]).json();
+        let found = info["threads"].as_array().map(Vec::len);
+        assert_eq!(found, threads.parse().ok(), "{info}");
+    }
+}
+
+#[test]
+fn threads_made_and_joined_in_sequence() {
+    let folder = Folder::new();
+    let Some(program) = build(&folder, "sequence.c", "-O2 -static") else { return };
+    let count_of = if long() { 10_000 } else { 2_000 };
+    let (counted, outcome) = count(&program, &count_of.to_string(), None);
+    assert_eq!(outcome.status, ichnos_base::EndStatus::Exited(0));
+    assert_eq!((counted.starts, counted.ends), (count_of + 1, count_of + 1));
+    let mut others = counted.insns.iter().filter(|(thread, _)| **thread != 0);
+    let first = others.next().map(|(_, insns)| *insns);
+    assert!(first.is_some_and(|insns| insns > 20), "{first:?}");
+    // Every thread does the same.
+    assert!(others.all(|(_, insns)| Some(*insns) == first));
+    assert_eq!(counted.insns.len(), count_of + 1);
+}
+
+/// With hardly more buffers than threads all stop again and again, and nothing is lost.
+#[test]
+fn starved_threads_stop_and_lose_nothing() {
+    let folder = Folder::new();
+    let Some(program) = build(&folder, "radix.c", "-O2 -static") else { return };
+    let args = "8 400000 1";
+    let (plenty, before) = count(&program, args, None);
+    let (starved, outcome) = count(&program, args, Some(9));
+    assert_eq!(outcome.status, before.status);
+    assert!(outcome.waits > 0 && starved.starved > 0, "{outcome:?}");
+    assert_eq!(starved.insns, plenty.insns);
+    assert!(starved.times.len() > 4, "{}", starved.times.len());
+    assert_eq!(outcome.changes, starved.times.len() as u64);
+    assert!(starved.images > 0);
+}
+
+/// The program's process, as the system tells it.
+fn child_of(pid: u32) -> Option<u32> {
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+        let children = std::fs::read_to_string(task.ok()?.path().join("children")).ok()?;
+        if let Some(child) = children.split_whitespace().next() {
+            return child.parse().ok();
+        }
+    }
+    None
+}
+
+#[test]
+fn what_a_killed_program_stored_is_there() {
+    let folder = Folder::new();
+    // It makes threads all the time, and stores little enough to be done with soon.
+    let Some(program) = build(&folder, "sequence.c", "-O2 -static") else { return };
+    let runs = if long() { 200 } else { 10 };
+    let mut killed = 0;
+    for run in 0..runs {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ichnos"));
+        command.args(["record", "-q", "-o", "t.ichnos", "--", &program, "1000000"]);
+        command.current_dir(folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut recorder = command.spawn().unwrap();
+        let child = loop {
+            match child_of(recorder.id()) {
+                Some(child) => break child,
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        // Moments spread over set-up and work; the outcome must not depend on which.
+        std::thread::sleep(Duration::from_millis(run * 37 % 200));
+        killed += 1;
+        good(native(&folder, "bash", &["-c", &format!("kill -9 {child} || true")]));
+        recorder.wait().unwrap();
+        if Path::new(&folder.path().join("t.ichnos")).exists() {
+            let check = ichnos(&folder, &["check", "t.ichnos"]);
+            assert_eq!(check.status, 0, "run {run}: {}{}", check.stdout, check.stderr);
+            std::fs::remove_file(folder.path().join("t.ichnos")).unwrap();
+        }
+    }
+    assert_eq!(killed, runs);
+}

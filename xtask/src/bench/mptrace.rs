@@ -1,0 +1,259 @@
+//! The tables of the MPTRACE paper for programs built by `ichnos cc`: how much their code grows, and
+//! how much longer they take, for each level of the planner.
+//!
+//! Times are processor time, the least of several runs taken in turn with the program alone.
+//! *Own* is the time that the traced program spends in its own code: what the inserted instructions
+//! cost (the paper's table 5, without buffer management). *All* is the time of everybody, the
+//! system and the tracer included, which changes and drops buffers (table 6). What is stored and
+//! what is turned into records is measured on shorter inputs, because it takes longer.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::inputs;
+use crate::run;
+
+const LEVELS: [&str; 5] = ["none", "block", "superblock", "procedural", "flow"];
+/// How often each measurement is made.
+const ROUNDS: usize = 3;
+
+/// How much is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Extent {
+    /// All programs, on inputs of 2 to 10 seconds.
+    Whole,
+    /// The kernels, on short inputs.
+    Quick,
+}
+
+/// A program: name, arguments of a short and of a long run.
+struct Program {
+    name: &'static str,
+    file: PathBuf,
+    short: Vec<String>,
+    long: Vec<String>,
+}
+
+/// What was measured of a program at a level.
+#[derive(Clone, Copy, Default)]
+struct Figures {
+    raw: f64,
+    sizes: [f64; 3],
+    own: f64,
+    all: f64,
+}
+
+/// Prints the tables.
+pub fn print(extent: Extent) -> Result<()> {
+    run::cargo(&["build", "--release", "-q", "-p", "ichnos-cli"])?;
+    let folder = run::root().join("target/bench/mptrace");
+    std::fs::create_dir_all(&folder)?;
+    inputs::write(&folder)?;
+    let mut programs = kernels(&folder)?;
+    if extent == Extent::Whole {
+        programs.extend(projects(&folder)?);
+    }
+    println!("least of {ROUNDS} runs; dilation: processor time over native\n");
+    expansion_heading();
+    let mut rows = Vec::new();
+    for program in &programs {
+        let args = if extent == Extent::Whole { &program.long } else { &program.short };
+        let (native, figures) = measure(&folder, program, args)?;
+        print!("{:<12} {:>8}", program.name, figures[0].sizes[0]);
+        for f in &figures {
+            print!("  {:>5.2} {:>5.2}", f.sizes[1] / f.sizes[0], f.sizes[2] / f.sizes[0]);
+        }
+        println!();
+        rows.push((program.name, native, figures));
+    }
+    dilation("own", &rows, |f| f.own);
+    dilation("all", &rows, |f| f.all);
+    stored(&folder, &programs)
+}
+
+fn expansion_heading() {
+    println!("instructions of code, and how many times that: all of the copy, its mainline");
+    print!("{:<12} {:>8}", "program", "original");
+    LEVELS.iter().for_each(|level| print!("  {level:>11}"));
+    println!();
+}
+
+fn dilation(what: &str, rows: &[(&str, f64, Vec<Figures>)], of: impl Fn(&Figures) -> f64) {
+    println!("\ndilation, {what}");
+    print!("{:<12} {:>9}", "program", "native s");
+    LEVELS.iter().for_each(|level| print!(" {level:>11}"));
+    println!();
+    let mut products = [0.0; LEVELS.len()];
+    for (name, native, figures) in rows {
+        print!("{name:<12} {native:>9.3}");
+        for (figure, product) in figures.iter().zip(&mut products) {
+            let ratio = of(figure) / native;
+            *product += ratio.max(1e-9).ln();
+            print!(" {ratio:>11.2}");
+        }
+        println!();
+    }
+    print!("{:<12} {:>9}", "geomean", "");
+    products.iter().for_each(|p| print!(" {:>11.2}", (p / rows.len().max(1) as f64).exp()));
+    println!();
+}
+
+/// What is stored, and how fast records are made, on short inputs.
+fn stored(folder: &Path, programs: &[Program]) -> Result<()> {
+    println!(
+        "\n{:<12} {:>13} {:>9} {:>9} {:>11} {:>12}",
+        "program", "instructions", "raw B", "bits", "stored", "M refs/s"
+    );
+    let file = folder.join("stored.ichnos");
+    let mut sums = [0.0; 4];
+    for program in programs {
+        let native = processor_time(folder, &[], program, &program.short)?.0;
+        let (_, dropped) = traced(folder, program, &program.short, "flow")?;
+        let count = [&ichnos()[..], &words("record --trace count --")].concat();
+        let (counting, text) = processor_time(folder, &count, program, &program.short)?;
+        let numbers = numbers_in(&text);
+        let [insns, references, ..] = numbers[..] else { bail!("no counts in `{text}`") };
+        let path = file.display().to_string();
+        let store = [&ichnos()[..], &words("record -q -o"), &[path, "--".into()]].concat();
+        let (storing, _) = processor_time(folder, &store, program, &program.short)?;
+        let bits = std::fs::metadata(&file)?.len() as f64 * 8.0;
+        let speed = (insns + references) / (counting - dropped.own).max(1e-9) / 1e6;
+        println!(
+            "{:<12} {insns:>13} {:>9.3} {:>9.3} {:>11.2} {speed:>12.1}",
+            program.name,
+            dropped.raw / insns,
+            bits / insns,
+            storing / native,
+        );
+        for (sum, x) in sums.iter_mut().zip([insns, dropped.raw, bits, (storing / native).ln()]) {
+            *sum += x;
+        }
+    }
+    let [insns, raw, bits, ln] = sums;
+    let mean = (ln / programs.len().max(1) as f64).exp();
+    println!("{:<12} {insns:>13} {:>9.3} {:>9.3} {mean:>11.2}", "all", raw / insns, bits / insns);
+    Ok(())
+}
+
+/// Native time and the figures of all levels.
+fn measure(folder: &Path, program: &Program, args: &[String]) -> Result<(f64, Vec<Figures>)> {
+    let mut native = f64::MAX;
+    let mut least: Vec<Option<Figures>> = vec![None; LEVELS.len()];
+    for _ in 0..ROUNDS {
+        native = native.min(processor_time(folder, &[], program, args)?.0);
+        for (level, least) in LEVELS.iter().zip(&mut least) {
+            let (_, now) = traced(folder, program, args, level)?;
+            let before = least.unwrap_or(now);
+            let (own, all) = (before.own.min(now.own), before.all.min(now.all));
+            *least = Some(Figures { own, all, ..now });
+        }
+    }
+    Ok((native, least.into_iter().map(Option::unwrap_or_default).collect()))
+}
+
+/// A run whose words are dropped: its time and figures.
+fn traced(
+    folder: &Path,
+    program: &Program,
+    args: &[String],
+    level: &str,
+) -> Result<(f64, Figures)> {
+    let line = words(&format!("record -o none --opt {level} --"));
+    let (all, text) = processor_time(folder, &[&ichnos()[..], &line].concat(), program, args)?;
+    let numbers = numbers_in(&text);
+    let [raw, _, _, original, copy, mainline, own, _] = numbers[..] else {
+        bail!("ichnos says `{}`", text.trim())
+    };
+    Ok((all, Figures { raw, sizes: [original, copy, mainline], own, all }))
+}
+
+/// The numbers in the program's last line about itself.
+fn numbers_in(text: &str) -> Vec<f64> {
+    let line = text.lines().rev().find_map(|line| line.strip_prefix("ichnos: ")).unwrap_or("");
+    let plain = line.replace(',', "");
+    plain.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+fn ichnos() -> [String; 1] {
+    [run::root().join("target/release/ichnos").to_string_lossy().into_owned()]
+}
+
+/// Processor time of a command and all it starts, and what it says on standard error.
+fn processor_time(
+    folder: &Path,
+    before: &[String],
+    program: &Program,
+    args: &[String],
+) -> Result<(f64, String)> {
+    let mut bash = Command::new("bash");
+    bash.args(["-c", "TIMEFORMAT='took %U %S'; time \"$@\" >/dev/null", "bash"]);
+    bash.args(before).arg(&program.file).args(args).current_dir(folder).stdin(Stdio::null());
+    let output = bash.output().context("bash cannot be run")?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !output.status.success() {
+        bail!("{bash:?} failed: {text}");
+    }
+    let line = text.lines().rev().find_map(|line| line.strip_prefix("took "));
+    let times: Vec<f64> =
+        line.unwrap_or("").split_whitespace().filter_map(|w| w.parse().ok()).collect();
+    match times[..] {
+        [user, system] => Ok((user + system, text)),
+        _ => bail!("bash says `{}` instead of two times", text.trim()),
+    }
+}
+
+/// The kernels, built.
+fn kernels(folder: &Path) -> Result<Vec<Program>> {
+    let all = [
+        ("fft", "gcc", "fft.c", "2 14 4", "2 18 40"),
+        ("lu", "gcc", "lu.c", "2 160 16 contiguous", "2 1600 16 contiguous"),
+        ("lu rows", "gcc", "lu.c", "2 160 16 rows", "2 1600 16 rows"),
+        ("radix", "gcc", "radix.c", "2 200000 1", "2 2000000 24"),
+        ("ocean", "gcc", "ocean.c", "2 127 10", "2 511 500"),
+        ("objects", "g++", "objects.cc", "200", "60000"),
+        ("waves", "gfortran", "waves.f90", "100 30", "300 1500"),
+    ];
+    let guests = run::root().join("crates/testkit/guests");
+    let mut programs = Vec::new();
+    for (name, compiler, source, short, long) in all {
+        let file = folder.join(source.replace('.', "_"));
+        let mut command = Command::new(&ichnos()[0]);
+        command.args(["cc", "--", compiler, "-O2", "-pthread", "-o"]).arg(&file);
+        run::check(command.arg(guests.join(source)).arg("-lm").current_dir(folder))?;
+        programs.push(Program { name, file, short: words(short), long: words(long) });
+    }
+    Ok(programs)
+}
+
+/// The real projects, fetched and built.
+fn projects(folder: &Path) -> Result<Vec<Program>> {
+    let script = run::root().join("crates/testkit/projects/build.sh");
+    let compiler = format!("{} cc -- gcc", ichnos()[0]);
+    let sql = |name: &str| vec![":memory:".to_owned(), format!(".read {name}.sql")];
+    let all = [
+        ("bzip2", words("-9kc short.txt"), words("-9kc long.txt long.txt long.txt")),
+        ("lua", words("short.lua"), words("long.lua")),
+        ("sqlite3", sql("short"), sql("long")),
+        ("zstd", words("-q -9 -c short.txt"), words("-q -19 -c long.txt")),
+    ];
+    let mut programs = Vec::new();
+    for (name, short, long) in all {
+        let made = folder.join("projects").join(name);
+        let file = made.join(name);
+        if !file.exists() {
+            let mut command = Command::new("sh");
+            command.arg(&script).arg(folder.join("sources")).arg(name).arg(&made);
+            run::check(command.args([&compiler, "-O2"]).env("ICHNOS_FETCH", "1"))
+                .with_context(|| format!("cannot build {name}"))?;
+        }
+        programs.push(Program { name, file, short, long });
+    }
+    Ok(programs)
+}
