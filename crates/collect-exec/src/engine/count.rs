@@ -17,8 +17,6 @@ use super::ctx::{Ctx, reg};
 use super::{glue, state, tap, trace};
 use crate::words;
 
-type Label = unsafe extern "C" fn();
-
 /// How many instructions run at most before the user's switch is looked at.
 const CHUNK: u64 = 1 << 20;
 
@@ -131,11 +129,7 @@ pub fn expired(ctx: &mut Ctx) {
 /// Lets a thread go on in fragments of the one or the other kind, by the ways that belong to them.
 fn record(ctx: &mut Ctx, recorded: bool) {
     ctx.recorded = u64::from(recorded);
-    let (exit, enter) = match recorded {
-        true => (glue::ichnos_exit_traced as Label, glue::ichnos_enter_traced as Label),
-        false => (glue::ichnos_exit as Label, glue::ichnos_enter_plain as Label),
-    };
-    (ctx.glue_exit, ctx.glue_enter) = (glue::address(exit), glue::address(enter));
+    (ctx.glue_exit, ctx.glue_enter) = glue::ways(recorded);
 }
 
 /// Puts back what was counted and did not run.

@@ -378,6 +378,15 @@ unsafe extern "C" {
     pub fn ichnos_restorer();
 }
 
+/// The addresses by which recorded code, or other code, is left and entered.
+pub fn ways(recorded: bool) -> (u64, u64) {
+    if recorded {
+        (address(ichnos_exit_traced), address(ichnos_enter_traced))
+    } else {
+        (address(ichnos_exit), address(ichnos_enter_plain))
+    }
+}
+
 /// The address of a label.
 pub fn address(label: unsafe extern "C" fn()) -> u64 {
     label as usize as u64
