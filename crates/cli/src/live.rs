@@ -28,9 +28,13 @@ pub struct LiveArgs {
     #[arg(long)]
     aslr: bool,
     /// Hide the vdso from the program: what it would answer (the time, above all) is then asked
-    /// of the kernel, by system calls that the trace shows (single stepping only).
+    /// of the kernel, by system calls that the trace shows.
     #[arg(long)]
     no_vdso: bool,
+    /// How many bytes of translated code a process may have, in each of two places; when they are used up
+    /// all is translated anew (the code cache only).
+    #[arg(long, value_name = "BYTES", value_parser = count::count)]
+    cache: Option<u64>,
     /// Stop after this many instructions of all threads together; the program is then killed
     /// (single stepping only).
     #[arg(long, value_name = "COUNT", value_parser = count::count)]
@@ -45,6 +49,9 @@ pub struct LiveArgs {
     /// Let a riscv64 program wait for gdb at this loopback port, or at a socket of this path.
     #[arg(long, value_name = "PORT|PATH", value_parser = gdb_at)]
     gdb: Option<rv64::GdbAt>,
+    /// What is recorded, if not everything.
+    #[arg(skip)]
+    choice: Option<exec::Choice>,
     /// How much is left for replay to work out, for programs built by `ichnos cc`.
     #[arg(long, value_name = "LEVEL", default_value = "flow", value_parser = level)]
     opt: Level,
@@ -94,7 +101,7 @@ pub struct Live {
 impl LiveArgs {
     /// Whether only single stepping can do what is asked for.
     pub const fn needs_stepping(&self) -> bool {
-        self.limit.is_some() || self.no_vdso
+        self.limit.is_some()
     }
 
     /// Runs `command` and tells everything to `sink`.
@@ -195,15 +202,34 @@ impl LiveArgs {
     ) -> Result<exec::Tracee> {
         let mut launch = exec::Launch::new(program);
         launch.record(what);
+        if let Some(choice) = self.choice {
+            launch.choose(choice);
+        }
+        launch.vdso(if self.no_vdso { exec::Vdso::Hidden } else { exec::Vdso::Shown });
+        if let Some(bytes) = self.cache {
+            launch.cache_limit(bytes);
+        }
         launch.randomize(if self.aslr { exec::Randomize::System } else { exec::Randomize::Off });
         launch.command().args(args);
         launch.spawn().with_context(|| program.to_string_lossy().into_owned())
     }
 
+    /// Records not everything but this.
+    pub fn choose(&mut self, choice: Option<exec::Choice>) {
+        self.choice = choice;
+    }
+
+    fn refuse_choice(&self, of: &str) -> Result<()> {
+        if self.choice.is_some() {
+            bail!("--sample, --start, --stop, --control and --paused: all is recorded of {of}");
+        }
+        Ok(())
+    }
+
     /// Refuses what only single stepping can do.
     fn refuse_stepping(&self, values: Values) -> Result<()> {
         if self.needs_stepping() || values == Values::Collect {
-            bail!("--limit, --no-vdso and --values need single stepping: `ichnos step`");
+            bail!("--limit and --values need single stepping: `ichnos step`");
         }
         Ok(())
     }
@@ -236,6 +262,10 @@ impl LiveArgs {
         S: Sink<Error = anyhow::Error>,
     {
         self.refuse_stepping(values)?;
+        self.refuse_choice("programs built by `ichnos cc`")?;
+        if self.no_vdso {
+            bail!("a program that traces itself sees the vdso; without it: `ichnos step`");
+        }
         begin(concat!("collect-asm ", env!("CARGO_PKG_VERSION")), program, args, sink)?;
         let outcome = asm::record(&self.inline_config(program, args), sink);
         let outcome = outcome.map_err(|error| match error {
@@ -269,6 +299,7 @@ impl LiveArgs {
     where
         S: Sink<Error = anyhow::Error>,
     {
+        self.refuse_choice("riscv64 programs")?;
         let mut config = self.rv64(command)?;
         config.values = match values {
             Values::Omit => rv64::Values::Omitted,

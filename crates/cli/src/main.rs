@@ -13,6 +13,7 @@ mod ahead;
 mod annotation;
 mod answer;
 mod charge;
+mod choice;
 mod code_bytes;
 mod config_file;
 mod count;
@@ -33,6 +34,7 @@ mod progress;
 mod regions;
 mod sampling;
 mod simulation;
+mod split;
 mod subject;
 mod verbs;
 
@@ -42,7 +44,8 @@ use clap::{Parser, Subcommand};
 
 use exit::Ending;
 use verbs::{
-    annotate, boot, cc, check, convert, cut, diff, dump, info, locality, record, salvage, sim, step,
+    annotate, boot, cc, check, control, convert, cut, diff, dump, info, locality, record, salvage,
+    sim, step,
 };
 
 /// Traces of what programs execute, and answers from them.
@@ -66,6 +69,8 @@ enum Verb {
     Record(record::Args),
     /// Trace a program by single stepping: slow, and right to the last reference.
     Step(step::Args),
+    /// Switch the recording of a running `ichnos record` on or off.
+    Control(control::Args),
     /// Run a compiler so that `record` can trace what it builds at little cost.
     Cc(cc::Args),
     /// Boot a RISC-V kernel, or run a bare program, in the RV64 simulator.
@@ -105,6 +110,7 @@ fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
         Verb::Record(args) => record::run(&args),
         Verb::Step(args) => step::run(&args),
+        Verb::Control(args) => control::run(&args),
         Verb::Cc(args) => cc::run(&args),
         Verb::Boot(args) => boot::run_verb(&args),
         Verb::Sim(args) => sim::run(args),

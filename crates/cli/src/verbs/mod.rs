@@ -5,6 +5,7 @@ pub mod annotate;
 pub mod boot;
 pub mod cc;
 pub mod check;
+pub mod control;
 pub mod convert;
 pub mod cut;
 pub mod diff;

@@ -3,6 +3,7 @@
 
 use anyhow::Result;
 
+use crate::choice::ChoiceArgs;
 use crate::exit::Ending;
 use crate::keep::KeepArgs;
 use crate::live::{Bare, Collector};
@@ -15,6 +16,8 @@ use crate::live::{Bare, Collector};
 #[command(after_help = "\
 Examples:
   ichnos record -- ls -lR /usr/share
+  ichnos record -o build.%p.ichnos -- make
+  ichnos record --sample 10M:100K -- bzip2 -k big.txt
   ichnos record -o none -- bzip2 -k big.txt
   ichnos record --trace off -- bzip2 -k big.txt
   ichnos record --sysroot /usr/riscv64-linux-gnu -- ./prog.riscv")]
@@ -22,6 +25,8 @@ pub struct Args {
     /// What becomes of the trace; for measuring what tracing costs.
     #[arg(long, value_enum, default_value_t, conflicts_with_all = ["output", "values"])]
     trace: Trace,
+    #[command(flatten)]
+    choice: ChoiceArgs,
     #[command(flatten)]
     keep: KeepArgs,
 }
@@ -42,10 +47,11 @@ pub enum Trace {
 
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<Ending> {
+    let keep = args.keep.clone().choose(args.choice.choice());
     match args.trace {
-        Trace::Keep => args.keep.run(Collector::Exec, "recording"),
-        Trace::Drop => args.keep.run_bare(Bare::Dropped),
-        Trace::Count => args.keep.run_counted(Collector::Exec),
-        Trace::Off => args.keep.run_bare(Bare::Untraced),
+        Trace::Keep => keep.run(Collector::Exec, "recording"),
+        Trace::Drop => keep.run_bare(Bare::Dropped),
+        Trace::Count => keep.run_counted(Collector::Exec),
+        Trace::Off => keep.run_bare(Bare::Untraced),
     }
 }

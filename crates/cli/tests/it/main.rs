@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod annotate;
+mod choice;
 mod equality;
 mod failures;
 mod inline;

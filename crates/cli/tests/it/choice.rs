@@ -1,0 +1,96 @@
+//! `record` when not everything is recorded, or not into one file: samples, windows, the switch, a file a
+//! process.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::{Folder, ichnos};
+
+/// What `dump` prints of a trace that keeps every rule.
+#[track_caller]
+fn checked(folder: &Folder, file: &str) -> String {
+    let check = ichnos(folder, &["check", file]);
+    assert_eq!(check.status, 0, "{file}: {}{}", check.stdout, check.stderr);
+    ichnos(folder, &["dump", file]).stdout
+}
+
+fn gaps(dump: &str, reason: &str) -> usize {
+    dump.lines().filter(|l| l.contains(" E gap ") && l.contains(reason)).count()
+}
+
+#[test]
+fn samples_and_windows_keep_the_rules() {
+    let folder = Folder::new();
+    let script = "for i in 1 2 3; do echo $i; done; (exit 3); /bin/true";
+    let cases = [
+        (&["--sample", "20K:1K"][..], "sampling"),
+        (&["--start", "50K", "--stop", "60K"], "window"),
+        (&["--sample", "5K:500", "--start", "100K"], "sampling"),
+    ];
+    for (flags, reason) in cases {
+        let args =
+            [&["record", "-q", "-o", "t.ichnos"], flags, &["--", "sh", "-c", script]].concat();
+        let run = ichnos(&folder, &args);
+        assert_eq!((run.status, run.stdout.as_str()), (0, "1\n2\n3\n"), "{}", run.stderr);
+        let dump = checked(&folder, "t.ichnos");
+        assert!(gaps(&dump, reason) > 1, "{flags:?}");
+        assert!(dump.lines().filter(|l| l.contains(" I ")).count() > 1000, "{flags:?}");
+    }
+}
+
+#[test]
+fn a_recording_is_switched_while_it_runs() {
+    let folder = Folder::new();
+    let script = "i=0; while [ ! -e done ]; do i=$((i+1)); done";
+    let mut recorder = Command::new(env!("CARGO_BIN_EXE_ichnos"))
+        .args(["record", "-q", "--paused", "-o", "t.ichnos", "--", "sh", "-c", script])
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let number = recorder.id().to_string();
+    let switch = |to: &str| ichnos(&folder, &["control", &number, to]);
+    // It takes a moment until there is something to switch.
+    let begun = Instant::now();
+    while switch("off").status != 0 && begun.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    let on = switch("on");
+    assert_eq!(on.status, 0, "{}", on.stderr);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(switch("off").status, 0);
+    folder.write("done", b"");
+    assert!(recorder.wait().expect("it ends").success());
+    let dump = checked(&folder, "t.ichnos");
+    let first = dump.lines().find(|l| l.contains(" I ") || l.contains(" E gap "));
+    assert!(first.is_some_and(|l| l.contains(" E gap ")), "{first:?}");
+    assert!(dump.lines().any(|l| l.contains(" I ")));
+}
+
+#[test]
+fn what_cannot_be_switched_is_said() {
+    let folder = Folder::new();
+    let own = std::process::id().to_string();
+    let run = ichnos(&folder, &["control", &own, "on"]);
+    assert_eq!(run.status, 2);
+    assert!(run.stderr.contains(&own), "{}", run.stderr);
+}
+
+#[test]
+fn each_process_may_have_a_file() {
+    let folder = Folder::new();
+    let script = "echo one; /bin/echo two; (echo three)";
+    let args = ["record", "-q", "-o", "t.%p.ichnos", "--", "sh", "-c", script];
+    let run = ichnos(&folder, &args);
+    assert_eq!((run.status, run.stdout.as_str()), (0, "one\ntwo\nthree\n"), "{}", run.stderr);
+    let files: Vec<String> = folder.list().into_iter().filter(|n| n.ends_with(".ichnos")).collect();
+    assert_eq!(files.len(), 3, "{files:?}");
+    for file in &files {
+        let number = file.split('.').nth(1).expect("a number");
+        let dump = checked(&folder, file);
+        let start = dump.lines().find(|l| l.contains(" E thread-start ")).expect("a thread");
+        assert!(start.contains(&format!("os_pid={number}")), "{start}");
+    }
+}
