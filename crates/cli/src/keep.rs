@@ -17,13 +17,11 @@ use crate::exit::Ending;
 use crate::live::{Bare, Collector, LiveArgs, Values};
 use crate::output::{TraceFile, WriteArgs, default_path};
 use crate::progress::Progress;
-use crate::split::Split;
 
 /// What to collect, and where to.
 #[derive(Args, Clone, Debug)]
 pub struct KeepArgs {
-    /// The trace file; `none` collects and drops; with `%p` in it, one file for each process, `%p` being its
-    /// number. Without this: PROG.PID.ichnos here, PID being
+    /// The trace file; `none` collects and drops. Without this: PROG.PID.ichnos here, PID being
     /// that of ichnos.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -68,14 +66,6 @@ impl KeepArgs {
             return Ok(self.live.run(collector, &self.command, values, &mut sink)?.ending);
         }
         let path = self.output.clone().unwrap_or_else(|| default_path(&self.command[0]));
-        if Split::is_pattern(&path) {
-            let mut sink = Progress::new(Split::new(&path, self.write.options()), None, doing);
-            let live = self.live.run(collector, &self.command, values, &mut sink)?;
-            if !self.quiet {
-                sink.into_inner().files().for_each(|file| report(file, live.cut_short));
-            }
-            return Ok(live.ending);
-        }
         let file = TraceFile::new(path, self.write.options());
         let mut sink = Progress::new(file, None, doing);
         let live = self.live.run(collector, &self.command, values, &mut sink)?;

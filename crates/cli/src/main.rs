@@ -34,7 +34,6 @@ mod progress;
 mod regions;
 mod sampling;
 mod simulation;
-mod split;
 mod subject;
 mod verbs;
 

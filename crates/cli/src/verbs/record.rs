@@ -16,7 +16,6 @@ use crate::live::{Bare, Collector};
 #[command(after_help = "\
 Examples:
   ichnos record -- ls -lR /usr/share
-  ichnos record -o build.%p.ichnos -- make
   ichnos record --sample 10M:100K -- bzip2 -k big.txt
   ichnos record -o none -- bzip2 -k big.txt
   ichnos record --trace off -- bzip2 -k big.txt

@@ -77,20 +77,3 @@ fn what_cannot_be_switched_is_said() {
     assert_eq!(run.status, 2);
     assert!(run.stderr.contains(&own), "{}", run.stderr);
 }
-
-#[test]
-fn each_process_may_have_a_file() {
-    let folder = Folder::new();
-    let script = "echo one; /bin/echo two; (echo three)";
-    let args = ["record", "-q", "-o", "t.%p.ichnos", "--", "sh", "-c", script];
-    let run = ichnos(&folder, &args);
-    assert_eq!((run.status, run.stdout.as_str()), (0, "one\ntwo\nthree\n"), "{}", run.stderr);
-    let files: Vec<String> = folder.list().into_iter().filter(|n| n.ends_with(".ichnos")).collect();
-    assert_eq!(files.len(), 3, "{files:?}");
-    for file in &files {
-        let number = file.split('.').nth(1).expect("a number");
-        let dump = checked(&folder, file);
-        let start = dump.lines().find(|l| l.contains(" E thread-start ")).expect("a thread");
-        assert!(start.contains(&format!("os_pid={number}")), "{start}");
-    }
-}
