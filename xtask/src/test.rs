@@ -57,11 +57,13 @@ pub fn all(args: &[String]) -> Result<()> {
 /// Passes cargo's output on and adds up its closing lines.
 fn follow(out: impl BufRead, pass_on: &mut impl Write) -> Result<Tally> {
     let mut tally = Tally::default();
-    for line in out.lines() {
+    for line in out.split(b'\n') {
+        // Programs under test print what they like, text or not.
         let line = line?;
+        let line = String::from_utf8_lossy(&line);
         // A reader that hangs up (a pager, `head`) must not fail the tests.
         let _ = writeln!(pass_on, "{line}");
-        if let Some(counts) = line.strip_prefix("test result: ") {
+        if let Some((_, counts)) = line.split_once("test result: ") {
             tally.passed += number_before(counts, " passed");
             tally.failed += number_before(counts, " failed");
             tally.ignored += number_before(counts, " ignored");
@@ -94,5 +96,12 @@ mod tests {
         let tally = follow(text.as_bytes(), &mut shown).unwrap();
         assert_eq!(shown, text.as_bytes());
         assert_eq!((tally.passed, tally.failed, tally.ignored), (15, 2, 1));
+    }
+
+    #[test]
+    fn what_is_not_text_does_no_harm() {
+        let bytes = b"BZh9\xff\xfe\x31AY\ntest result: ok. 4 passed; 0 failed; 0 ignored\n";
+        let tally = follow(&bytes[..], &mut Vec::new()).unwrap();
+        assert_eq!((tally.passed, tally.failed, tally.ignored), (4, 0, 0));
     }
 }
