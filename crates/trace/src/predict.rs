@@ -238,26 +238,28 @@ impl Predictors {
         if state.misses >= PATIENCE || !is_calm(token) {
             return None;
         }
-        Some(match token {
-            1 => state.last.wrapping_add(state.delta),
-            3 => self.before.wrapping_add(state.offset),
-            5 => state.last,
-            6 => self.before2.wrapping_add(state.offset2),
-            _ => self.wires.predict(slot),
-        })
+        Some(self.predict_alone((state.favourite, slot), state))
     }
 
-    /// What [`Predictors::update`] does for a calm word.
+    /// What is learned from a calm word.
     #[inline]
     fn update_calm(&mut self, slot: u32, word: u64) -> Told {
         let state = &mut self.slots[slot as usize];
         state.misses = state.misses.saturating_sub(1);
-        if state.went(word, (self.before, self.before2)) != 0 {
+        let delta = state.went(word, (self.before, self.before2));
+        let wired = state.wired;
+        self.passed(word, delta);
+        if wired { self.wires.update(slot, word, Drift::Unclear) } else { Told::default() }
+    }
+
+    /// The stream has gone past a word that moved by `delta`.
+    #[inline]
+    const fn passed(&mut self, word: u64, delta: u64) {
+        if delta != 0 {
             self.mover = word;
         }
         self.before2 = self.before;
         self.before = word;
-        if state.wired { self.wires.update(slot, word, Drift::Unclear) } else { Told::default() }
     }
 
     /// The predictor to name, if one is right. A slot that expects written words is not
@@ -331,13 +333,21 @@ impl Predictors {
     #[inline(always)]
     fn predict(&self, (which, slot): (u8, u32), state: &State, place: &Place) -> u64 {
         match which {
-            0 => state.last.wrapping_add(state.delta),
             1 => state.last.wrapping_add(self.context[place.context]),
-            2 => self.before.wrapping_add(state.offset),
             3 => self.follower[place.follower],
+            6 => self.follower[place.follower].wrapping_add(state.step),
+            _ => self.predict_alone((which, slot), state),
+        }
+    }
+
+    /// What a predictor without a table says.
+    #[inline(always)]
+    fn predict_alone(&self, (which, slot): (u8, u32), state: &State) -> u64 {
+        match which {
+            0 => state.last.wrapping_add(state.delta),
+            2 => self.before.wrapping_add(state.offset),
             4 => state.last,
             5 => self.before2.wrapping_add(state.offset2),
-            6 => self.follower[place.follower].wrapping_add(state.step),
             _ => self.wires.predict(slot),
         }
     }
@@ -381,13 +391,13 @@ impl Predictors {
     #[inline]
     fn update(&mut self, slot: u32, word: u64, means: u8, place: &Place) -> Told {
         let state = &mut self.slots[slot as usize];
-        let calm = means == state.favourite + 1 && state.misses < PATIENCE && is_calm(means);
-        let delta = state.went(word, (self.before, self.before2));
-        if !calm {
-            self.context[place.context] = delta;
-            let followed = std::mem::replace(&mut self.follower[place.follower], word);
-            state.step = word.wrapping_sub(followed);
+        if means == state.favourite + 1 && state.misses < PATIENCE && is_calm(means) {
+            return self.update_calm(slot, word);
         }
+        let delta = state.went(word, (self.before, self.before2));
+        self.context[place.context] = delta;
+        let followed = std::mem::replace(&mut self.follower[place.follower], word);
+        state.step = word.wrapping_sub(followed);
         if means <= PREDICTORS {
             state.favourite = means - 1;
             state.misses = state.misses.min(PATIENCE).saturating_sub(1);
@@ -399,12 +409,9 @@ impl Predictors {
                 state.anchor = word;
             }
         }
-        if delta != 0 {
-            self.mover = word;
-        }
-        self.before2 = self.before;
-        self.before = word;
-        if !state.wired {
+        let wired = state.wired;
+        self.passed(word, delta);
+        if !wired {
             return Told::default();
         }
         let drift = match means {

@@ -70,7 +70,7 @@ impl Sequence {
 
     /// The guess that tells a block.
     #[inline]
-    pub(crate) fn guess(&self, block: BlockId) -> Guess {
+    fn guess(&self, block: BlockId) -> Guess {
         if self.by_history() == block {
             return Guess::History;
         }

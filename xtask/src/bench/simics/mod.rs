@@ -27,37 +27,42 @@ pub const ROUNDS: usize = 3;
 /// What takes more seconds than this is measured once.
 const LONG: f64 = 5.0;
 
-/// The paper's first configuration: caches that hold everything, a large TLB.
-const ENDLESS: &str = "\
-[[level]]
-name = \"l1\"
-code = { size = \"4M\", ways = 16, line = 64 }
-data = { size = \"64M\", ways = 16, line = 64 }
-[[tlb]]
-name = \"tlb\"
-unified = { entries = 1024, ways = 1024, replacement = \"fifo\" }
-";
-/// Its second: a SuperSPARC's caches and TLB.
-const SUPERSPARC: &str = "\
-[[level]]
-name = \"l1\"
-code = { size = \"20K\", ways = 5, line = 64 }
-data = { size = \"16K\", ways = 4, line = 32 }
-[[tlb]]
-name = \"tlb\"
-unified = { entries = 64, ways = 64, replacement = \"fifo\" }
-";
-/// First-level caches of today, as QEMU's plugin simulates them, and the same TLB:
-/// the row that is compared.
-const FIRST_LEVEL: &str = "\
-[[level]]
-name = \"l1\"
-code = { size = \"32K\", ways = 8, line = 64 }
-data = { size = \"32K\", ways = 8, line = 64 }
-[[tlb]]
-name = \"tlb\"
-unified = { entries = 64, ways = 64, replacement = \"fifo\" }
-";
+/// One level of caches, and a TLB with this many entries: (file, code, data, TLB).
+type OneLevel = (&'static str, &'static str, &'static str, u32);
+
+const ONE_LEVEL: [OneLevel; 3] = [
+    // The paper's first configuration: caches that hold everything, a large TLB.
+    (
+        "endless.toml",
+        "size = \"4M\", ways = 16, line = 64",
+        "size = \"64M\", ways = 16, line = 64",
+        1024,
+    ),
+    // Its second: a SuperSPARC's caches and TLB.
+    (
+        "supersparc.toml",
+        "size = \"20K\", ways = 5, line = 64",
+        "size = \"16K\", ways = 4, line = 32",
+        64,
+    ),
+    // First-level caches of today, as QEMU's plugin simulates them, and the same TLB:
+    // the row that is compared.
+    (
+        "first.toml",
+        "size = \"32K\", ways = 8, line = 64",
+        "size = \"32K\", ways = 8, line = 64",
+        64,
+    ),
+];
+
+/// The configuration file of one level.
+fn toml((_, code, data, entries): OneLevel) -> String {
+    format!(
+        "[[level]]\nname = \"l1\"\ncode = {{ {code} }}\ndata = {{ {data} }}\n[[tlb]]\nname = \"tlb\"\n\
+         unified = {{ entries = {entries}, ways = {entries}, replacement = \"fifo\" }}\n"
+    )
+}
+
 /// Three levels, which are simulated when nothing is said.
 const THREE_LEVELS: &str = "";
 
@@ -104,9 +109,9 @@ fn profile(set: &Set, config: &str, file: &str, program: &Program) -> Command {
 
 /// All ways to run a program, those that cannot be had left out.
 fn ways(folder: &Path, set: &Set) -> Result<Vec<Way>> {
-    std::fs::write(folder.join("endless.toml"), ENDLESS)?;
-    std::fs::write(folder.join("supersparc.toml"), SUPERSPARC)?;
-    std::fs::write(folder.join("first.toml"), FIRST_LEVEL)?;
+    for level in ONE_LEVEL {
+        std::fs::write(folder.join(level.0), toml(level))?;
+    }
     let mut ways = vec![Way {
         name: "native",
         guest: false,
