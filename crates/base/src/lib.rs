@@ -50,6 +50,7 @@ mod blocks;
 mod event;
 mod id;
 mod record;
+mod sieve;
 mod sink;
 mod source;
 mod tee;
@@ -65,6 +66,7 @@ pub use event::{
 };
 pub use id::{BlockId, HartId, InsnId, ProcessId, ThreadId};
 pub use record::{AccessFlags, InsnKind, Record};
+pub use sieve::{Held, Lines, Sieve};
 pub use sink::{Null, Sink};
 pub use source::{DriveError, Source};
 pub use tee::{Tee, TeeError};

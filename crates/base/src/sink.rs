@@ -3,7 +3,7 @@
 
 use core::convert::Infallible;
 
-use crate::{About, Batch, Blocks, Code, Event, ThreadId};
+use crate::{About, Batch, Blocks, Code, Event, Held, Sieve, ThreadId};
 
 /// A consumer of a trace: a file writer, a cache model, a counter.
 ///
@@ -35,6 +35,21 @@ pub trait Sink {
     #[inline]
     fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, Self::Error> {
         let _ = blocks;
+        Ok(true)
+    }
+
+    /// What a source may keep back, if anything. A source that does so tells [`records`](Sink::records) that
+    /// stand for lines alone, as [`Sieve`] says. How many references are missing it says by [`held`](Sink::held), before the thread's end. A source asks before it
+    /// begins, and may tell everything all the same.
+    #[inline]
+    fn sieve(&self) -> Option<Sieve> {
+        None
+    }
+
+    /// Takes how many references of a thread were kept back since it was last said.
+    #[inline]
+    fn held(&mut self, thread: ThreadId, held: &Held) -> Result<bool, Self::Error> {
+        let _ = (thread, held);
         Ok(true)
     }
 
@@ -82,6 +97,16 @@ impl<S: Sink + ?Sized> Sink for &mut S {
     #[inline]
     fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, S::Error> {
         (**self).blocks(blocks)
+    }
+
+    #[inline]
+    fn sieve(&self) -> Option<Sieve> {
+        (**self).sieve()
+    }
+
+    #[inline]
+    fn held(&mut self, thread: ThreadId, held: &Held) -> Result<bool, S::Error> {
+        (**self).held(thread, held)
     }
 
     #[inline]

@@ -173,7 +173,12 @@ impl LiveArgs {
     {
         self.refuse_stepping(values)?;
         let name = || program.to_string_lossy().into_owned();
-        let tracee = self.launch(program, args, exec::Record::All)?;
+        // Samples and windows choose by what is recorded, so all of it must be.
+        let what = match sink.sieve().filter(|_| self.choice.is_none()) {
+            Some(sieve) => exec::Record::Sifted(sieve),
+            None => exec::Record::All,
+        };
+        let tracee = self.launch(program, args, what)?;
         begin(concat!("collect-exec ", env!("CARGO_PKG_VERSION")), program, args, sink)?;
         let stop = interrupt::flag()?;
         let mut left_behind = |count: usize| {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use ichnos_base::{About, Batch, Blocks, Code, Event, Sink, ThreadId};
+use ichnos_base::{About, Batch, Blocks, Code, Event, Held, Sieve, Sink, ThreadId};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Work shorter than this shows no bar.
@@ -107,6 +107,14 @@ impl<S: Sink> Sink for Progress<S> {
             meter.advance(blocks.thread, blocks.insns_before);
         }
         self.inner.blocks(blocks)
+    }
+
+    fn sieve(&self) -> Option<Sieve> {
+        self.inner.sieve()
+    }
+
+    fn held(&mut self, thread: ThreadId, held: &Held) -> Result<bool, S::Error> {
+        self.inner.held(thread, held)
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, S::Error> {

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::num::NonZeroUsize;
 
 use anyhow::{Context, Result};
-use ichnos_base::{About, Batch, Blocks, Event, Sink, ThreadId};
+use ichnos_base::{About, Batch, Blocks, Event, Held, Sieve, Sink, ThreadId};
 use ichnos_model::{
     BranchModel, BranchReport, Hierarchy, HierarchyReport, Parallel, PerThread, TlbModel, TlbReport,
 };
@@ -252,6 +252,17 @@ impl Watched {
     }
 }
 
+impl Simulation {
+    /// The caches, if there is nothing else.
+    fn plain(&self) -> Option<&Hierarchy> {
+        let alone = self.tlbs.is_none() && self.branch.is_none() && self.users.is_empty();
+        match &self.caches {
+            Watched::Plain(model) if alone => Some(model),
+            _ => None,
+        }
+    }
+}
+
 impl Sink for Simulation {
     type Error = Infallible;
 
@@ -275,8 +286,18 @@ impl Sink for Simulation {
     }
 
     fn takes_blocks(&self) -> bool {
-        let alone = self.tlbs.is_none() && self.branch.is_none() && self.users.is_empty();
-        alone && matches!(&self.caches, Watched::Plain(model) if model.takes_blocks())
+        self.plain().is_some_and(Sink::takes_blocks)
+    }
+
+    fn sieve(&self) -> Option<Sieve> {
+        self.plain()?.sieve()
+    }
+
+    fn held(&mut self, thread: ThreadId, held: &Held) -> Result<bool, Infallible> {
+        match &mut self.caches {
+            Watched::Plain(model) => model.held(thread, held),
+            _ => Ok(true),
+        }
     }
 
     fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, Infallible> {

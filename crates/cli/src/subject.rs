@@ -89,6 +89,11 @@ impl Subject<'_> {
         self.input.as_ref().map(Input::promised).unwrap_or_default()
     }
 
+    /// Whether it is a program that is still to run.
+    pub const fn is_live(&self) -> bool {
+        self.input.is_none()
+    }
+
     /// The stored trace, if it is one of a single thread, which can be read in parts.
     pub fn one_thread(&self) -> Option<&Reader> {
         let reader = self.input.as_ref()?.reader()?;

@@ -2,6 +2,8 @@
 //! stack, pointed to by its second argument.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use ichnos_base::{Lines, Sieve};
+
 /// The first argument of an engine, by which it knows itself.
 pub const NAME: &[u8] = b"\x7fichnos engine\0";
 
@@ -36,6 +38,9 @@ pub struct Boot {
     pub counted: u64,
     /// What is: start, stop, and turns of not recorded and recorded instructions.
     pub plan: [u64; 4],
+    /// What is kept back, if not zero: lines and sets as powers of two, and
+    /// lines known of each set, of code, then of data.
+    pub sieve: [u64; 6],
     /// Bytes of each region of the code cache, at most.
     pub cache: u64,
     /// Diagnostics: bit 0 says to tell statistics at exit.
@@ -43,6 +48,22 @@ pub struct Boot {
 }
 
 impl Boot {
+    /// What is kept back.
+    pub fn sieve(&self) -> Option<Sieve> {
+        let lines = |at: usize| {
+            let [shift, sets, depth] = [0, 1, 2].map(|i| self.sieve[at + i] as u32);
+            Lines { shift, sets, depth }
+        };
+        (self.sieve[0] != 0).then(|| Sieve { code: lines(0), data: lines(3) })
+    }
+
+    /// The same, as numbers.
+    pub fn numbers(sieve: Option<Sieve>) -> [u64; 6] {
+        let Some(Sieve { code, data }) = sieve else { return [0; 6] };
+        let numbers = [code.shift, code.sets, code.depth, data.shift, data.sets, data.depth];
+        numbers.map(u64::from)
+    }
+
     /// The bytes as they go into the other process.
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: a `repr(C)` structure of `u64`s only has no padding.

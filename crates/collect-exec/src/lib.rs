@@ -18,6 +18,7 @@ mod engine;
 mod error;
 mod host;
 mod plan;
+mod sieve;
 mod window;
 mod words;
 

@@ -6,6 +6,9 @@
 //! one eight-byte argument, or a wide one with a length. Tag zero ends the buffer: it was not filled further.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use ichnos_base::{AccessFlags, GuestVa, Record};
+use ichnos_trace::RefKind;
+
 /// The first tag that is no identifier.
 pub const FIRST_EVENT: u32 = 0xffff_ff00;
 /// The thread goes on at this address, whatever comes next in the stream.
@@ -37,6 +40,8 @@ pub const UNTRACED: u32 = FIRST_EVENT | 12;
 /// So many instructions ran that were not recorded: their number, doubled, and one if that is because of
 /// samples.
 pub const GAP: u32 = FIRST_EVENT | 14;
+/// Behind a sieve: a line, with bits as in [`crate::sieve::line`].
+pub const LINE: u32 = FIRST_EVENT | 15;
 /// The stack pointer is this from here on, though nothing recorded says so.
 pub const STACK: u32 = FIRST_EVENT | 0x40;
 /// Bytes of a plain event.
@@ -61,6 +66,9 @@ pub const MAP: u32 = FIRST_WIDE | 6;
 pub const UNMAP: u32 = FIRST_WIDE | 7;
 /// An operation on a lock, condition variable or barrier, as in [`sync`], and its address.
 pub const SYNC: u32 = FIRST_WIDE | 8;
+/// Behind a sieve: of a piece, so many of the last instructions did not run, in four bytes each; then, in eight,
+/// whether the last line told is no longer true.
+pub const UNDONE: u32 = FIRST_WIDE | 9;
 /// Bytes before the contents of a wide event.
 pub const WIDE_HEAD: usize = 8;
 
@@ -231,6 +239,29 @@ impl Run {
             out.extend(lane.base.to_le_bytes());
             out.extend(lane.stride.to_le_bytes());
         }
+    }
+
+    /// Gives the kind (as in [`Lane::what`]), address and bytes of each access, and flags.
+    pub fn each(&self, mut take: impl FnMut(u32, u64, u32, AccessFlags)) {
+        for turn in 0..self.turns {
+            for lane in self.lanes.iter().flatten() {
+                let addr = lane.base.wrapping_add(lane.stride.wrapping_mul(turn));
+                take(lane.what & 0xff, addr, lane.size, AccessFlags((lane.what >> 8) as u8));
+            }
+        }
+    }
+
+    /// Appends the accesses.
+    pub fn records(&self, out: &mut Vec<Record>) {
+        self.each(|kind, addr, size, flags| {
+            let kind = match kind {
+                0 => RefKind::Load,
+                1 => RefKind::Store,
+                2 => RefKind::Prefetch,
+                _ => RefKind::Flush,
+            };
+            out.push(kind.record(flags, size, GuestVa(addr)));
+        });
     }
 
     /// The run at an offset, and the offset behind it.

@@ -6,6 +6,8 @@
 mod hazards;
 #[path = "it/programs.rs"]
 mod programs;
+#[path = "it/sieve.rs"]
+mod sieve;
 #[path = "it/windows.rs"]
 mod windows;
 

@@ -27,6 +27,7 @@ mod per_pc;
 mod set_array;
 mod settled;
 mod short;
+mod sifted;
 mod skew_array;
 mod stamped;
 mod stats;

@@ -173,7 +173,10 @@ fn simulate(subject: Subject<'_>, models: &mut Simulation, jobs: NonZeroUsize) -
     if jobs.get() > 1 && models.takes_blocks() && subject.one_thread().is_some() {
         return subject.drive_ahead(&mut Erase(models), "simulating");
     }
-    let Some(parallel) = models.split(jobs) else {
+    // What a live program need not tell costs less than a thread to tell it to.
+    let sifted = subject.is_live() && models.sieve().is_some();
+    let parallel = if sifted { None } else { models.split(jobs) };
+    let Some(parallel) = parallel else {
         return subject.drive(&mut Erase(models), "simulating");
     };
     let mut sink = Erase(parallel);

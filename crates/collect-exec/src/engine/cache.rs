@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-use ichnos_base::{CacheAddr, HostAddr};
+use ichnos_base::{CacheAddr, HostAddr, Sieve};
 use ichnos_codemem::{Copied, Region, Where};
 
 use super::ctx::exit;
@@ -21,7 +21,7 @@ use super::index::Index;
 use super::mangle::reach;
 use super::pages::Pages;
 use super::places::{self, Gap};
-use super::translate::{Draft, Failure, Surroundings, translate};
+use super::translate::{Draft, Failure, Surroundings, Tracing, translate};
 use super::{sync, sys, tap, trace};
 use crate::window;
 use crate::words::RoadmapHead;
@@ -44,6 +44,10 @@ pub struct Cache {
     pub pages: Pages,
     /// Whether what runs is counted.
     counted: bool,
+    /// What of that which is recorded is kept back.
+    sieve: Option<Sieve>,
+    /// The numbers of lines of code.
+    lines: HashMap<u64, u32, Fast>,
     /// Pages that the program may write but that are closed to writing while fragments translate
     /// them, so that a change is noticed.
     pub guards: Guards,
@@ -80,8 +84,9 @@ struct Around<'a> {
     pages: &'a mut Pages,
     by_pc: &'a HashMap<u64, u32, Fast>,
     region: &'a mut Region,
-    traced: bool,
+    tracing: Tracing,
     counted: bool,
+    lines: &'a mut HashMap<u64, u32, Fast>,
 }
 
 impl Surroundings for Around<'_> {
@@ -90,11 +95,16 @@ impl Surroundings for Around<'_> {
     }
 
     fn has_fragment(&self, pc: u64) -> bool {
-        self.by_pc.contains_key(&pc) || self.traced && sync::is_entry(pc)
+        self.by_pc.contains_key(&pc) || self.tracing == Tracing::Whole && sync::is_entry(pc)
     }
 
-    fn traced(&self) -> bool {
-        self.traced
+    fn tracing(&self) -> Tracing {
+        self.tracing
+    }
+
+    fn line_number(&mut self, line: u64) -> u32 {
+        let next = self.lines.len() as u32 + 1;
+        *self.lines.entry(line).or_insert(next)
     }
 
     fn counted(&self) -> bool {
@@ -114,7 +124,7 @@ impl Surroundings for Around<'_> {
 
 impl Cache {
     /// An empty cache with regions in these gaps.
-    pub fn new(gaps: &[Gap], counted: bool) -> Self {
+    pub fn new(gaps: &[Gap], counted: bool, sieve: Option<Sieve>) -> Self {
         let mut cache = Self {
             regions: Vec::new(),
             order: Vec::new(),
@@ -124,6 +134,8 @@ impl Cache {
             by_page: HashMap::default(),
             pages: Pages::new(),
             counted,
+            sieve,
+            lines: HashMap::default(),
             guards: Guards::new(),
             removed: Vec::new(),
             filling: 1,
@@ -236,9 +248,13 @@ impl Cache {
     ) -> Result<Draft, Failure> {
         let base = self.regions[region].next().0.next_multiple_of(16);
         let (pages, by_pc) = (&mut self.pages, &self.books[kind as usize].by_pc);
-        let (traced, counted) = (kind == Kind::Recorded, self.counted);
-        let mut around =
-            Around { pages, by_pc, region: &mut self.regions[region], traced, counted };
+        let tracing = match (kind, self.sieve) {
+            (Kind::Plain, _) => Tracing::Not,
+            (Kind::Recorded, Some(sieve)) => Tracing::Sifted(sieve),
+            (Kind::Recorded, None) => Tracing::Whole,
+        };
+        let (region, counted, lines) = (&mut self.regions[region], self.counted, &mut self.lines);
+        let mut around = Around { pages, by_pc, region, tracing, counted, lines };
         translate(&mut around, pc, base, pad)
     }
 

@@ -129,7 +129,11 @@ pub fn expired(ctx: &mut Ctx) {
 /// Lets a thread go on in fragments of the one or the other kind, by the ways that belong to them.
 fn record(ctx: &mut Ctx, recorded: bool) {
     ctx.recorded = u64::from(recorded);
-    (ctx.glue_exit, ctx.glue_enter) = glue::ways(recorded);
+    let sifted = state::get().sieve.is_some();
+    (ctx.glue_exit, ctx.glue_enter) = match recorded {
+        true if sifted => glue::sifted_ways(),
+        recorded => glue::ways(recorded),
+    };
 }
 
 /// Puts back what was counted and did not run.

@@ -22,6 +22,23 @@ pub const RET_TABLE: u32 = JUMP_TABLE + (TABLE_LEN as u32) * 8;
 /// Offset of the end of the tables.
 pub const TABLES_END: u64 = RET_TABLE as u64 + (TABLE_LEN as u64) * 8;
 
+/// As a power of two, the most sets that the tables of a sieve distinguish.
+pub const SIEVE_SETS: u32 = 12;
+/// How many lines of a set are known at most.
+pub const SIEVE_DEPTH: u32 = 8;
+/// Offset of the tables of a sieve: first the lines last used, as addresses, by sets of the data cache.
+pub const SIEVE_USED: u32 = TABLES_END as u32;
+/// Offset of those of them that were stored to.
+pub const SIEVE_STORED: u32 = SIEVE_USED + (8 << SIEVE_SETS);
+/// Offset of the lines last fetched from, by numbers, by sets of the code cache.
+pub const SIEVE_CODE: u32 = SIEVE_STORED + (8 << SIEVE_SETS);
+/// Offset of the lines of each set of the data cache, with bits as in `sieved`, the one last used first.
+pub const SIEVE_DATA_LISTS: u32 = SIEVE_CODE + (4 << SIEVE_SETS);
+/// The same for the code cache.
+pub const SIEVE_CODE_LISTS: u32 = SIEVE_DATA_LISTS + ((8 * SIEVE_DEPTH) << SIEVE_SETS);
+/// Offset of the end of these tables.
+pub const SIEVE_END: u32 = SIEVE_CODE_LISTS + ((8 * SIEVE_DEPTH) << SIEVE_SETS);
+
 /// Why the code cache was left: an index of an exit, or one of these.
 pub mod exit {
     /// An indirect jump or call to an address that no table knows.
@@ -122,6 +139,49 @@ pub struct Ctx {
     pub filling: u64,
     /// The instruction, if any, that the thread is about to run and whose block is already recorded.
     pub resumed: u64,
+    /// The piece whose last instructions did not run, and how many.
+    pub undone: (u32, u32),
+    /// Where translated code goes with an access to another line than the one last used.
+    pub glue_tell: u64,
+    /// The same for a fetch.
+    pub glue_tell_fetch: u64,
+    /// The access: bits as in [`crate::sieve::line`], and its bytes.
+    pub tell_what: u32,
+    /// The number of the line of a fetch.
+    pub tell_number: u32,
+    /// The address.
+    pub tell_addr: u64,
+    /// The second line of the access, if it has one.
+    pub tell_more: u64,
+    /// Eight times the set of a fetch.
+    pub tell_set: u64,
+    /// Eight times the lines known of each set.
+    pub tell_depth: u64,
+    /// Where translated code goes on then.
+    pub tell_back: u64,
+    /// Registers meanwhile.
+    pub tell_regs: [u64; 5],
+    /// Not zero if the instruction that faulted had used a line before.
+    pub undo_used: u64,
+    /// What the last access changed, for the case that it faults: the offset of the set's list, or zero if a line was
+    /// told.
+    pub undo_list: u64,
+    /// Eight times the place in which the line was.
+    pub undo_place: u64,
+    /// Its bits.
+    pub undo_bits: u64,
+    /// The bits of an address within a line of data.
+    pub line_mask: u64,
+    /// How an address becomes eight times its set: shifted by this, then these bits.
+    pub set_shift: u64,
+    /// See above.
+    pub set_mask: u64,
+    /// Eight times the lines known of each set of the data cache.
+    pub data_depth: u64,
+    /// The same for the code cache.
+    pub code_depth: u64,
+    /// The piece of [`Ctx::resumed`].
+    pub resumed_block: u32,
     /// The engine's own per-thread data.
     pub thread: *mut super::thread::Thread,
     /// The program's vector state while the engine runs.
@@ -141,6 +201,26 @@ pub mod at {
     pub const SPILL_RAX: u32 = offset_of!(Ctx, spill_rax) as u32;
     /// Of [`Ctx::spill_rcx`].
     pub const SPILL_RCX: u32 = offset_of!(Ctx, spill_rcx) as u32;
+    /// Of [`Ctx::spill_rdx`].
+    pub const SPILL_RDX: u32 = offset_of!(Ctx, spill_rdx) as u32;
+    /// Of [`Ctx::spill_flags`].
+    pub const SPILL_FLAGS: u32 = offset_of!(Ctx, spill_flags) as u32;
+    /// Of [`Ctx::fs`].
+    pub const FS: u32 = offset_of!(Ctx, fs) as u32;
+    /// Of [`Ctx::glue_tell`].
+    pub const GLUE_TELL: u32 = offset_of!(Ctx, glue_tell) as u32;
+    /// Of [`Ctx::glue_tell_fetch`].
+    pub const GLUE_TELL_FETCH: u32 = offset_of!(Ctx, glue_tell_fetch) as u32;
+    /// Of [`Ctx::tell_number`].
+    pub const TELL_NUMBER: u32 = offset_of!(Ctx, tell_number) as u32;
+    /// Of [`Ctx::tell_set`].
+    pub const TELL_SET: u32 = offset_of!(Ctx, tell_set) as u32;
+    /// Of [`Ctx::tell_what`].
+    pub const TELL_WHAT: u32 = offset_of!(Ctx, tell_what) as u32;
+    /// Of [`Ctx::tell_addr`].
+    pub const TELL_ADDR: u32 = offset_of!(Ctx, tell_addr) as u32;
+    /// Of [`Ctx::tell_back`].
+    pub const TELL_BACK: u32 = offset_of!(Ctx, tell_back) as u32;
     /// Of [`Ctx::spill_far`].
     pub const SPILL_FAR: u32 = offset_of!(Ctx, spill_far) as u32;
     /// Of [`Ctx::exit`].

@@ -11,7 +11,7 @@ use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE, exit, reg};
 use super::fragment::{Exit, ExitKind, Kind, PadKind};
 use super::state::{self, State};
 use super::translate::Failure;
-use super::{count, flexible, signals, sync, sys, syscalls, trace};
+use super::{count, flexible, sieved, signals, sync, sys, syscalls, trace};
 use crate::words;
 
 /// Called by the glue, on the engine's stack, with the program's state in the context.
@@ -21,6 +21,7 @@ pub unsafe extern "C" fn dispatch(ctx: *mut Ctx) {
     let state = state::get();
     state.exits.fetch_add(1, Ordering::Relaxed);
     let way = reason(ctx, state);
+    ctx.tell_back = 0;
     if way == Way::Resume {
         return;
     }
@@ -65,7 +66,9 @@ fn reason(ctx: &mut Ctx, state: &State) -> Way {
         }
         why @ (exit::PENDING | exit::FAULT) => {
             // What was recorded of the present block and did not run is taken back.
-            if why == exit::FAULT || ctx.resumed != 0 {
+            if state.sieve.is_some() {
+                taken_back(ctx, why);
+            } else if why == exit::FAULT || ctx.resumed != 0 {
                 trace::event(ctx, words::CUT, ctx.rip);
             }
             if why == exit::PENDING && ctx.resumed == ctx.rip {
@@ -82,6 +85,16 @@ fn reason(ctx: &mut Ctx, state: &State) -> Way {
     }
 }
 
+/// Behind a sieve, what was counted of the present piece and did not run is taken back.
+fn taken_back(ctx: &mut Ctx, why: u64) {
+    if why == exit::FAULT && ctx.undone.1 != 0 {
+        sieved::undone(ctx, ctx.undone, ctx.undo_used != 0);
+    } else if ctx.resumed == ctx.rip && ctx.resumed != 0 {
+        // It will be counted again.
+        sieved::undone(ctx, (ctx.resumed_block, 1), false);
+    }
+}
+
 fn left_by(ctx: &mut Ctx, exit: Exit, number: u64) -> Way {
     ctx.rip = exit.target;
     ctx.resumed = 0;
@@ -90,8 +103,13 @@ fn left_by(ctx: &mut Ctx, exit: Exit, number: u64) -> Way {
         ExitKind::Syscall => {
             // A signal that already waits comes before the call.
             if ctx.pending == 0 {
+                if state::get().sieve.is_some() && syscalls::may_be_last(ctx) {
+                    sieved::flush(ctx);
+                }
                 ctx.outside.store(1, Ordering::Release);
                 syscalls::run(ctx);
+            } else if state::get().sieve.is_some() {
+                sieved::undone(ctx, (exit.block, 1), false);
             } else {
                 trace::event(ctx, words::CUT, ctx.rip);
                 count::put_back(ctx, 1);
@@ -103,7 +121,7 @@ fn left_by(ctx: &mut Ctx, exit: Exit, number: u64) -> Way {
         ExitKind::Flexible => {
             tell_accesses(ctx, &exit);
             ctx.target = exit.stub;
-            ctx.resumed = exit.target;
+            (ctx.resumed, ctx.resumed_block) = (exit.target, exit.block);
             return Way::Resume;
         }
         ExitKind::Mark => {
@@ -125,6 +143,10 @@ fn tell_accesses(ctx: &mut Ctx, exit: &Exit) {
     // The instruction may be the last thing before an unmapped page.
     let len = (1..=MAX_LEN).rev().find(|&n| sys::copy_in(exit.target, &mut code[..n])).unwrap_or(0);
     match Inst::decode(&code[..len], GuestVa(exit.target)) {
+        Ok(inst) if state::get().sieve.is_some() => {
+            let runs = flexible::runs(ctx, &inst);
+            sieved::note(ctx, &runs);
+        }
         Ok(inst) => flexible::record(ctx, &inst, exit.block),
         Err(error) => sys::die(&error.to_string()),
     }

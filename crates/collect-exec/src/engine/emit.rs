@@ -1,7 +1,7 @@
 //! Writes machine code into a buffer that has a known address.
 //!
 //! Only what the engine inserts is written here; the program's own instructions are copied or
-//! re-encoded by `mangle`. None of the inserted sequences changes flags.
+//! re-encoded by `mangle`. What is inserted changes flags only where `sift` has made them free.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::ctx::at;
@@ -100,6 +100,89 @@ impl Emit {
     pub fn copy(&mut self, to: Gp, from: Gp) {
         let rex = 0x48 | (from.0 >> 3) << 2 | to.0 >> 3;
         self.raw(&[rex, 0x89, 0xc0 | (from.0 & 7) << 3 | to.0 & 7]);
+    }
+
+    /// `mov dword gs:[slot], value`.
+    pub fn store32(&mut self, slot: u32, value: u32) {
+        self.raw(&[0x65, 0xc7, 0x04, 0x25]);
+        self.raw(&slot.to_le_bytes());
+        self.raw(&value.to_le_bytes());
+    }
+
+    /// The same for eight bytes.
+    pub fn store64(&mut self, slot: u32, value: u64) {
+        self.store32(slot, value as u32);
+        self.store32(slot + 4, (value >> 32) as u32);
+    }
+
+    /// Saves the arithmetic flags in the context. All registers stay as they are.
+    pub fn save_flags(&mut self) {
+        self.save(at::SPILL_RAX, RAX);
+        self.raw(&[0x9f, 0x0f, 0x90, 0xc0]); // lahf; seto al
+        self.save(at::SPILL_FLAGS, RAX);
+        self.load(RAX, at::SPILL_RAX);
+    }
+
+    /// Gives them back.
+    pub fn restore_flags(&mut self) {
+        self.save(at::SPILL_RAX, RAX);
+        self.load(RAX, at::SPILL_FLAGS);
+        self.raw(&[0x04, 0x7f, 0x9e]); // add al, 0x7f; sahf
+        self.load(RAX, at::SPILL_RAX);
+    }
+
+    /// `lea to, [base + index * scale + disp]`.
+    pub fn lea(&mut self, to: Gp, base: Option<Gp>, index: Option<(Gp, u8)>, disp: i32) {
+        const NO_INDEX: u8 = 4;
+        const NO_BASE: u8 = 5;
+        let high = |reg: Option<Gp>| reg.map_or(0, |reg| reg.0 >> 3);
+        let rex = 0x48 | (to.0 >> 3) << 2 | high(index.map(|i| i.0)) << 1 | high(base);
+        let (middle, scale) =
+            index.map_or((NO_INDEX, 0), |(reg, scale)| (reg.0 & 7, scale.trailing_zeros() as u8));
+        let low = base.map_or(NO_BASE, |reg| reg.0 & 7);
+        let short = base.is_some() && i8::try_from(disp).is_ok();
+        let mode = match base {
+            None => 0,
+            Some(_) if short => 0x40,
+            Some(_) => 0x80,
+        };
+        self.raw(&[rex, 0x8d, mode | (to.0 & 7) << 3 | 4, scale << 6 | middle << 3 | low]);
+        if short {
+            self.raw(&[disp as u8]);
+        } else {
+            self.raw(&disp.to_le_bytes());
+        }
+    }
+
+    /// `mov to, from`, of the lower half.
+    pub fn copy32(&mut self, to: Gp, from: Gp) {
+        let rex = 0x40 | (from.0 >> 3) << 2 | to.0 >> 3;
+        self.raw(&[rex, 0x89, 0xc0 | (from.0 & 7) << 3 | to.0 & 7]);
+    }
+
+    /// `and reg, mask`, sign-extended.
+    pub fn and64(&mut self, reg: Gp, mask: i32) {
+        self.and(0x48 | reg.0 >> 3, reg, mask);
+    }
+
+    /// The same of the lower half.
+    pub fn and32(&mut self, reg: Gp, mask: i32) {
+        self.and(0x40 | reg.0 >> 3, reg, mask);
+    }
+
+    fn and(&mut self, rex: u8, reg: Gp, mask: i32) {
+        match i8::try_from(mask) {
+            Ok(short) => self.raw(&[rex, 0x83, 0xe0 | reg.0 & 7, short as u8]),
+            Err(_) => {
+                self.raw(&[rex, 0x81, 0xe0 | reg.0 & 7]);
+                self.raw(&mask.to_le_bytes());
+            }
+        }
+    }
+
+    /// `shr reg, by` of the lower half.
+    pub fn shr32(&mut self, reg: Gp, by: u8) {
+        self.raw(&[0x40 | reg.0 >> 3, 0xc1, 0xe8 | reg.0 & 7, by]);
     }
 
     /// `jmp gs:[slot]`.
@@ -236,6 +319,28 @@ mod tests {
             "mov r10,0FFFFFFFFFFFFFFFFh",
             &format!("mov dword ptr gs:[{:X}h],7", at::EXIT),
             &format!("jmp qword ptr gs:[{:X}h]", at::GLUE_EXIT),
+        ];
+        assert_eq!(text(&emit), want);
+    }
+
+    #[test]
+    fn addresses_are_formed_as_asked() {
+        let mut emit = Emit::new(0x1000);
+        emit.lea(Gp(11), Some(Gp(4)), None, -8);
+        emit.lea(RAX, Some(Gp(13)), Some((Gp(12), 8)), 0x1234);
+        emit.lea(Gp(9), None, Some((RCX, 4)), 0x10);
+        emit.copy32(Gp(10), Gp(3));
+        emit.and64(Gp(11), -57);
+        emit.and32(Gp(10), 0x1f8);
+        emit.shr32(Gp(2), 3);
+        let want = [
+            "lea r11,[rsp-8]",
+            "lea rax,[r13+r12*8+1234h]",
+            "lea r9,[rcx*4+10h]",
+            "mov r10d,ebx",
+            "and r11,0FFFFFFFFFFFFFFC7h",
+            "and r10d,1F8h",
+            "shr edx,3",
         ];
         assert_eq!(text(&emit), want);
     }

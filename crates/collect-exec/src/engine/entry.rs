@@ -13,7 +13,7 @@ use super::places::{self, first_gaps};
 use super::signals;
 use super::state::{self, State};
 use super::thread::Seed;
-use super::{alloc, count, glue, maps, sys, thread, trace};
+use super::{alloc, count, glue, maps, sieved, sys, thread, trace};
 use crate::boot::{Boot, NAME};
 use crate::words;
 
@@ -67,13 +67,15 @@ fn run(boot: &Boot) -> ! {
     let counted = traced && boot.counted != 0;
     let [start, stop, plain, recorded] = boot.plan;
     count::set(count::Plan { start, stop, turns: (plain, recorded) });
-    let cache = Cache::new(&first_gaps(&mappings(), boot.cache), counted);
+    let sieve = boot.sieve().filter(|_| traced);
+    let cache = Cache::new(&first_gaps(&mappings(), boot.cache), counted, sieve);
     state::set(State {
         cache: Lock::new(cache),
         threads: Lock::new(Vec::new()),
         process: AtomicU32::new(boot.ids[0]),
         traced,
         counted,
+        sieve,
         debug: boot.debug,
         exits: AtomicU64::new(0),
     });
@@ -93,6 +95,7 @@ fn begin(ctx: &'static mut Ctx, boot: &Boot) -> ! {
     ctx.rip = boot.rip;
     ctx.rflags = boot.rflags | 0x202;
     ctx.id = boot.ids[1];
+    sieved::adopt(ctx);
     thread::adopt(ctx);
     signals::start(ctx);
     if boot.traced != 0 {

@@ -27,7 +27,8 @@ pub fn record(ctx: &mut Ctx, inst: &Inst, identifier: u32) {
     trace::put(ctx, &item);
 }
 
-fn runs(ctx: &Ctx, inst: &Inst) -> Vec<Run> {
+/// The accesses that an instruction is about to make.
+pub fn runs(ctx: &Ctx, inst: &Inst) -> Vec<Run> {
     let repeats = |o: &MemOperand| matches!(o.shape, Shape::String(r) if r != Rep::Once);
     if inst.memory().iter().any(repeats) {
         return string(ctx, inst).into_iter().collect();

@@ -53,6 +53,10 @@ pub struct Site {
     pub probe: bool,
     /// How many instructions from this one on have been counted already.
     pub rest: u8,
+    /// The piece to which those belong, behind a sieve.
+    pub block: u32,
+    /// Whether the program's arithmetic flags are in the context.
+    pub flags: bool,
     /// How many bytes of the save point's record lie before that address already.
     pub begun: u16,
 }

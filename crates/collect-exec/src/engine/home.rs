@@ -26,6 +26,9 @@ pub enum Home {
     Register(Gp),
     /// In the context; all registers are the program's.
     Context,
+    /// Behind a sieve it is in the context, too; this register, whose value for the program is in the context, may
+    /// be used for anything.
+    Scratch(Gp),
 }
 
 /// The register of the convention.
@@ -53,6 +56,17 @@ impl Home {
         choice.map_or(Self::Context, Self::Register)
     }
 
+    /// What is between fragments behind a sieve.
+    pub const SHARED_SCRATCH: Self = Self::Scratch(R11);
+
+    /// What is best used freely while these instructions run.
+    pub fn scratch_of(insns: &[Decoded]) -> Self {
+        match Self::of(insns) {
+            Self::Register(reg) => Self::Scratch(reg),
+            other => other,
+        }
+    }
+
     /// The register that holds it.
     pub const fn register(self) -> Option<Gp> {
         match self {
@@ -64,7 +78,7 @@ impl Home {
     /// The registers of the program, as bits, that are in the context because of it.
     pub const fn lost(self) -> u16 {
         match self {
-            Self::Register(reg) => 1 << reg.0,
+            Self::Register(reg) | Self::Scratch(reg) => 1 << reg.0,
             _ => 0,
         }
     }
@@ -84,6 +98,8 @@ impl Draft {
                     self.emit.save(slot(reg), reg);
                     self.emit.copy(reg, R11);
                 }
+                Home::Scratch(reg) => self.emit.save(slot(reg), reg),
+                _ if self.shared == Home::SHARED_SCRATCH => {}
                 _ => self.emit.save(at::BUFFER, R11),
             }
             self.emit.load(R11, slot(R11));
@@ -100,6 +116,8 @@ impl Draft {
                     self.emit.copy(R11, reg);
                     self.emit.load(reg, slot(reg));
                 }
+                Home::Scratch(reg) => self.emit.load(reg, slot(reg)),
+                _ if self.shared == Home::SHARED_SCRATCH => {}
                 _ => self.emit.load(R11, at::BUFFER),
             }
         }

@@ -29,7 +29,7 @@ const TAG: usize = 4;
 
 /// The save points of a superblock.
 pub struct Probes {
-    plan: Option<Plan>,
+    plan: Plan,
     first: u32,
     accesses: Accesses,
     /// The instruction after which the stack pointer must be told.
@@ -47,11 +47,6 @@ enum Accesses {
 }
 
 impl Probes {
-    /// A superblock that is not recorded.
-    pub fn none() -> Self {
-        Self { plan: None, first: 0, accesses: Accesses::Planned, strange: None }
-    }
-
     /// Plans a superblock, which may become shorter.
     pub fn new(around: &mut dyn Surroundings, insns: &mut Vec<Decoded>) -> Self {
         let inst = |d: &Decoded| d.inst.unwrap_or_else(|| Inst::from_raw(d.insn));
@@ -74,12 +69,12 @@ impl Probes {
         };
         let last = insns.len() - 1;
         let strange = insts.get(last).filter(|inst| !plan::keeps_stack(inst)).map(|_| last);
-        Self { plan: Some(plan), first, accesses, strange }
+        Self { plan, first, accesses, strange }
     }
 
     /// What the host must know.
     pub fn told(&self, insns: &[Decoded]) -> Option<Told> {
-        let plan = self.plan.as_ref()?;
+        let plan = &self.plan;
         let code = insns.iter().flat_map(|d| d.bytes().iter().copied()).collect();
         let pc = insns.first()?.insn.ip();
         Some(Told { pc, first: self.first, blocks: plan.pieces.len(), code })
@@ -87,7 +82,6 @@ impl Probes {
 
     /// Writes the save points before an instruction; false if that cannot be done.
     pub fn before(&self, draft: &mut Draft, insn: usize, pc: u64) -> bool {
-        let Some(plan) = &self.plan else { return true };
         match &self.accesses {
             Accesses::Planned => {}
             Accesses::Varying(varying) => return varying.before(draft, self.first, pc).is_ok(),
@@ -98,7 +92,7 @@ impl Probes {
                 return true;
             }
         }
-        for (i, piece) in plan.pieces.iter().enumerate() {
+        for (i, piece) in self.plan.pieces.iter().enumerate() {
             if !piece.insns.contains(&insn) {
                 continue;
             }

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use ichnos_base::Sieve;
+
 use super::cache::Cache;
 use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE};
 use super::fragment::PadKind;
@@ -23,6 +25,8 @@ pub struct State {
     pub traced: bool,
     /// Whether it is counted, because not all is recorded.
     pub counted: bool,
+    /// What is kept back of it, because somebody need not see it.
+    pub sieve: Option<Sieve>,
     /// Diagnostics.
     pub debug: u64,
     /// How often the cache was left for the dispatcher.

@@ -10,8 +10,8 @@ use iced_x86::{Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Inst
 use ichnos_isa_x86::{Inst, Scratch};
 
 use super::mangle::Source;
-use super::translate::Surroundings;
-use crate::plan;
+use super::translate::{Surroundings, Tracing};
+use crate::{plan, sieve};
 
 /// The most instructions of a superblock.
 const MOST_INSNS: usize = 128;
@@ -51,6 +51,7 @@ impl Decoded {
 /// The superblock's instructions; none if there is no instruction at `pc`.
 pub fn gather(around: &mut dyn Surroundings, pc: u64) -> Vec<Decoded> {
     let traced = around.traced();
+    let sifted = matches!(around.tracing(), Tracing::Sifted(_));
     let most = if traced { MOST_TRACED } else { MOST_INSNS };
     let mut insns: Vec<Decoded> = Vec::with_capacity(16);
     let mut scratch = Scratch::new();
@@ -60,7 +61,7 @@ pub fn gather(around: &mut dyn Surroundings, pc: u64) -> Vec<Decoded> {
         if traced {
             decoded.inst = Some(Inst::from_raw_with(decoded.insn, &mut scratch));
         }
-        let flexible = decoded.inst.as_ref().is_some_and(plan::is_flexible);
+        let flexible = decoded.inst.as_ref().is_some_and(|inst| stands_alone(inst, sifted));
         if flexible && !insns.is_empty() {
             break;
         }
@@ -72,6 +73,16 @@ pub fn gather(around: &mut dyn Surroundings, pc: u64) -> Vec<Decoded> {
         }
     }
     insns
+}
+
+/// Whether an instruction's accesses vary too much to be worked out from a superblock's.
+fn stands_alone(inst: &Inst, sifted: bool) -> bool {
+    if sifted { !sieve::is_simple(inst) } else { plan::is_flexible(inst) }
+}
+
+/// The instruction at an address, if there is one.
+pub fn peek(around: &mut dyn Surroundings, pc: u64) -> Option<Instruction> {
+    decode(around, pc).map(|decoded| decoded.insn)
 }
 
 /// Where the superblock goes on after an instruction, if it does.

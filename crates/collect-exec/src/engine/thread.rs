@@ -1,7 +1,7 @@
 //! One thread of the program: its block of memory, and what the engine knows about it.
 //!
 //! Layout of a block: context and tables as `ctx` says, then a guard page, the engine's stack, a
-//! guard page, the stack for signals. Blocks are reused when their thread has ended.
+//! guard page, the stack for signals, the counters of a sieve. Blocks are reused when their thread has ended.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ichnos_tap::Life;
 
-use super::ctx::{Ctx, TABLES_END};
+use super::ctx::{Ctx, SIEVE_END};
 use super::glue;
 use super::lock::Lock;
 use super::maps::{self, Table};
@@ -18,14 +18,18 @@ use super::state;
 use super::sync::Begun;
 use super::sys;
 use super::{count, trace, xstate};
+use crate::sieve::COUNTERS_LEN;
 use crate::{window, words};
 
 const PAGE: u64 = 4096;
 const STACK_LEN: u64 = 252 << 10;
 const SIGNAL_STACK_LEN: u64 = 60 << 10;
-const STACK_AT: u64 = TABLES_END + PAGE;
+const TABLES: u64 = SIEVE_END as u64;
+const STACK_AT: u64 = TABLES + PAGE;
 const SIGNAL_STACK_AT: u64 = STACK_AT + STACK_LEN + PAGE;
-const BLOCK: u64 = (SIGNAL_STACK_AT + SIGNAL_STACK_LEN).next_multiple_of(64 << 10);
+/// Where a thread's counters appear, if it runs behind a sieve.
+pub const COUNTERS_AT: u64 = (SIGNAL_STACK_AT + SIGNAL_STACK_LEN).next_multiple_of(64 << 10);
+const BLOCK: u64 = COUNTERS_AT + COUNTERS_LEN;
 
 /// What the engine knows about a thread.
 pub struct Thread {
@@ -207,7 +211,7 @@ fn take_block() -> Option<u64> {
         return None;
     }
     let rw = libc::PROT_READ | libc::PROT_WRITE;
-    sys::map_at(at, TABLES_END, rw).ok()?;
+    sys::map_at(at, TABLES, rw).ok()?;
     sys::map_at(at + STACK_AT, STACK_LEN, rw).ok()?;
     sys::map_at(at + SIGNAL_STACK_AT, SIGNAL_STACK_LEN, rw).ok()?;
     Some(at)

@@ -15,14 +15,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use iced_x86::{Code, FlowControl, Instruction};
+use ichnos_base::Sieve;
 
 use super::ctx::{JUMP_TABLE, RET_TABLE, at};
 use super::emit::{Emit, Gp, RAX, RCX};
 use super::exits::OpenExit;
 use super::fragment::{ExitKind, Pad, PadKind, Site, Spills};
 use super::home::Home;
+use super::inserted::Inserted;
 use super::mangle::{self, Source, Unsupported};
-use super::probe::Probes;
+use super::sift::{self, Stub};
 use super::superblock::{self, Decoded};
 use super::sync;
 
@@ -35,14 +37,31 @@ pub trait Surroundings {
     fn code(&mut self, pc: u64, most: usize) -> &'static [u8];
     /// Whether a fragment begins at an address.
     fn has_fragment(&self, pc: u64) -> bool;
-    /// Whether what runs is to be recorded.
-    fn traced(&self) -> bool;
+    /// What of that which runs is to be told.
+    fn tracing(&self) -> Tracing;
+    /// Whether anything is.
+    fn traced(&self) -> bool {
+        self.tracing() != Tracing::Not
+    }
+    /// The number of a line of code, behind a sieve.
+    fn line_number(&mut self, line: u64) -> u32;
     /// Whether what runs is to be counted.
     fn counted(&self) -> bool;
     /// The first of so many new identifiers of blocks.
     fn identifiers(&mut self, count: usize) -> u32;
     /// Room for a constant of eight bytes near the code.
     fn constant(&mut self, value: u64) -> Option<u64>;
+}
+
+/// What of that which runs is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tracing {
+    /// Nothing.
+    Not,
+    /// Everything.
+    Whole,
+    /// What a sieve does not keep back.
+    Sifted(Sieve),
 }
 
 /// A translation, not yet placed in the cache.
@@ -65,6 +84,12 @@ pub struct Draft {
     pub lost: u16,
     /// How many instructions from the present one on have been counted.
     pub rest: u8,
+    /// The piece to which they belong, behind a sieve.
+    pub block: u32,
+    /// Whether the program's arithmetic flags are in the context.
+    pub flags_saved: bool,
+    /// Ways to tell something, still to be written.
+    pub stubs: Vec<Stub>,
     /// Where the address of the next word of trace is between fragments.
     pub shared: Home,
     /// Where this fragment keeps it.
@@ -133,10 +158,11 @@ pub fn translate(
         let empty = around.code(pc, 1).is_empty();
         return Err(if empty { Failure::NotExecutable } else { Failure::Invalid });
     }
-    let probes = if around.traced() { Probes::new(around, &mut insns) } else { Probes::none() };
-    let (shared, home) = match around.traced() {
-        true => (Home::SHARED, Home::of(&insns)),
-        false => (Home::Nowhere, Home::Nowhere),
+    let inserted = Inserted::new(around, &mut insns);
+    let (shared, home) = match around.tracing() {
+        Tracing::Whole => (Home::SHARED, Home::of(&insns)),
+        Tracing::Sifted(_) => (Home::SHARED_SCRATCH, Home::scratch_of(&insns)),
+        Tracing::Not => (Home::Nowhere, Home::Nowhere),
     };
     let mut draft = Draft {
         emit: Emit::new(base),
@@ -148,6 +174,9 @@ pub fn translate(
         told: Vec::new(),
         lost: 0,
         rest: 0,
+        block: 0,
+        flags_saved: false,
+        stubs: Vec::new(),
         shared,
         home,
         now: shared,
@@ -162,7 +191,7 @@ pub fn translate(
     }
     draft.entry = draft.emit.offset();
     draft.site(pc, Spills::NONE);
-    let marked = around.traced() && sync::is_mark(pc);
+    let marked = around.tracing() == Tracing::Whole && sync::is_mark(pc);
     if marked {
         draft.leave(ExitKind::Mark, pc);
     }
@@ -173,15 +202,16 @@ pub fn translate(
     // A way back that skips the entry would skip the look at the budget, too.
     let skips = home != shared && !marked && !around.counted();
     draft.inner = skips.then(|| draft.emit.offset());
-    draft.all(around, &insns, &probes);
+    draft.all(around, &insns, &inserted);
     draft.cold_exits();
-    draft.told.extend(probes.told(&insns));
+    sift::write_stubs(&mut draft);
+    draft.told.extend(inserted.told(&insns));
     draft.call_entry(around, &insns);
     Ok(draft)
 }
 
 impl Draft {
-    fn all(&mut self, around: &mut dyn Surroundings, insns: &[Decoded], probes: &Probes) {
+    fn all(&mut self, around: &mut dyn Surroundings, insns: &[Decoded], inserted: &Inserted) {
         for (i, decoded) in insns.iter().enumerate() {
             let pc = decoded.insn.ip();
             match self.source.last_mut() {
@@ -191,7 +221,7 @@ impl Draft {
             if around.counted() {
                 self.count_block(insns, i);
             }
-            if !probes.before(self, i, pc) {
+            if !inserted.before(self, i, pc) {
                 self.leave(ExitKind::Unsupported, pc);
                 return;
             }
@@ -209,7 +239,7 @@ impl Draft {
                     if self.lost != 0 {
                         self.lost &= !mangle::overwritten(&decoded.insn);
                     }
-                    probes.after(self, i, target);
+                    inserted.after(self, i, target);
                     if next.is_none() {
                         self.jump_out(target);
                     }
@@ -226,7 +256,7 @@ impl Draft {
         let Some(call) = self.call.filter(|_| alone) else { return };
         let Some(last) = insns.iter().find(|d| d.insn.ip() == call.pc) else { return };
         let mut alone = vec![last.clone()];
-        let probes = if around.traced() { Probes::new(around, &mut alone) } else { Probes::none() };
+        let inserted = Inserted::new(around, &mut alone);
         // Whatever the superblock borrowed it has given back when it comes to its call.
         self.lost = 0;
         self.now = self.shared;
@@ -240,7 +270,7 @@ impl Draft {
         if around.counted() {
             self.count_block(&alone, 0);
         }
-        if !probes.before(self, 0, call.pc) {
+        if !inserted.before(self, 0, call.pc) {
             self.emit.cut(entry);
             self.exits.truncate(exits);
             self.sites.truncate(sites);
@@ -252,7 +282,8 @@ impl Draft {
         let back = self.emit.jump();
         let next = self.emit.offset();
         self.emit.fix32(back, call.offset.wrapping_sub(next) as u32);
-        self.told.extend(probes.told(&alone));
+        sift::write_stubs(self);
+        self.told.extend(inserted.told(&alone));
         self.call = Some(Call { entry, ..call });
     }
 
@@ -281,7 +312,7 @@ impl Draft {
     ) -> Result<Next, Unsupported> {
         let insn = &source.insn;
         if matches!(insn.code(), Code::Syscall) {
-            self.leave(ExitKind::Syscall, insn.ip());
+            self.leave_for(ExitKind::Syscall, insn.ip(), self.block);
             return Ok(Next::End);
         }
         match insn.flow_control() {
@@ -391,7 +422,8 @@ impl Draft {
 
     fn here(&self, pc: u64, spills: Spills) -> Site {
         let (offset, lost) = (self.emit.offset() as u32, self.lost | self.now.lost());
-        Site { offset, spills, pc, lost, home: self.now, probe: false, rest: self.rest, begun: 0 }
+        let (home, rest, block, flags) = (self.now, self.rest, self.block, self.flags_saved);
+        Site { offset, spills, pc, lost, home, probe: false, rest, block, flags, begun: 0 }
     }
 
     fn plain(&mut self, source: &Source) -> Result<(), Unsupported> {

@@ -8,8 +8,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ichnos_tap::{BufferKind, Header, Layout};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, SeekFrom, fallocate, ftruncate, memfd_create, seek};
+use rustix::io::pread;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::sieve::COUNTERS_LEN;
+use crate::words::u64_at;
 
 /// A mapped tap.
 #[derive(Debug)]
@@ -17,6 +21,8 @@ pub struct Channel {
     file: OwnedFd,
     base: NonNull<u8>,
     layout: Layout,
+    /// Bytes behind the buffers, which only engines map.
+    behind: u64,
 }
 
 // SAFETY: the memory is shared by nature; all access goes through atomics or by the rules of the
@@ -26,10 +32,10 @@ unsafe impl Send for Channel {}
 unsafe impl Sync for Channel {}
 
 impl Channel {
-    /// Makes a tap with buffers of this layout.
-    pub fn new(layout: Layout) -> io::Result<Self> {
+    /// Makes a tap with buffers of this layout, and so many bytes behind them.
+    pub fn new(layout: Layout, behind: u64) -> io::Result<Self> {
         let file = memfd_create("ichnos-tap", MemfdFlags::CLOEXEC)?;
-        ftruncate(&file, layout.total())?;
+        ftruncate(&file, layout.total() + behind)?;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let len = layout.total() as usize;
         // SAFETY: a new mapping of a file of this length, wherever the kernel likes.
@@ -39,7 +45,7 @@ impl Channel {
         };
         // SAFETY: the mapping is page-aligned and longer than the header.
         unsafe { base.cast::<Header>().write(Header::new(layout, std::process::id())) };
-        Ok(Self { file, base, layout })
+        Ok(Self { file, base, layout, behind })
     }
 
     /// The shared head.
@@ -55,7 +61,35 @@ impl Channel {
 
     /// Bytes in all.
     pub fn len(&self) -> u64 {
-        self.layout.total()
+        self.layout.total() + self.behind
+    }
+
+    /// The counters of a thread that are not zero, by their numbers; they are gone then.
+    pub fn take_counters(&self, thread: u32) -> Vec<(usize, u64)> {
+        let start = self.layout.total() + u64::from(thread) * COUNTERS_LEN;
+        let end = start + COUNTERS_LEN;
+        let mut found = Vec::new();
+        let mut page = [0; 4096];
+        let mut at = start;
+        // Pages that nobody has touched are holes.
+        while let Ok(data) = seek(&self.file, SeekFrom::Data(at)) {
+            if data >= end {
+                break;
+            }
+            let len = pread(&self.file, &mut page, data).unwrap_or(0);
+            if len == 0 {
+                break;
+            }
+            let first = ((data - start) / 8) as usize;
+            let counts = page[..len].chunks_exact(8).enumerate();
+            let counts = counts.filter_map(|(i, bytes)| Some((first + i, u64_at(bytes, 0)?)));
+            found.extend(counts.filter(|(_, count)| *count != 0));
+            at = data + len as u64;
+        }
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // Memory that cannot be given back early goes with the channel.
+        let _ = fallocate(&self.file, mode, start, COUNTERS_LEN);
+        found
     }
 
     /// The bytes of a full buffer.
@@ -120,7 +154,7 @@ impl Drop for Channel {
         self.header().closed.store(1, Ordering::Release);
         wake(&self.header().room);
         // SAFETY: the mapping is ours and not used again.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len() as usize) };
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.layout.total() as usize) };
     }
 }
 

@@ -14,6 +14,7 @@ use super::choice::Clock;
 use super::family::Family;
 use super::gather::Gather;
 use super::launch::{Tracee, end_of};
+use super::sifted::Sifted;
 use crate::Error;
 
 /// How long to sleep at most before looking whether somebody has ended.
@@ -90,7 +91,8 @@ impl Tracee {
         watch: Watch<'_>,
     ) -> Result<Outcome, CollectError<S::Error>> {
         let channel = self.channel();
-        let mut gather = Gather::new(sink);
+        let sifted = self.sieve().map(|sieve| Sifted::new(Arc::clone(&channel), sieve));
+        let mut gather = Gather::new(sink, sifted);
         let mut run = Run::new(Arc::clone(&channel), watch);
         let taken = run.until_the_end(&mut self, |channel, taken| {
             gather.buffer(channel, taken)?;

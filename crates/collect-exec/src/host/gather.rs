@@ -14,7 +14,8 @@ use super::book::{Book, Known};
 use super::channel::Channel;
 use super::collect::CollectError;
 use super::images::Images;
-use super::stream::{Form, Gathered, Item, Stream};
+use super::sifted::{Sifted, Step};
+use super::stream::{Broken, Form, Gathered, Item, Stream};
 use super::told::Told;
 use crate::Error;
 
@@ -30,6 +31,8 @@ pub struct Gather<'a, S: Sink> {
 /// The way to the sink.
 struct Out<'a, S: Sink> {
     sink: &'a mut S,
+    /// What is known of programs behind a sieve, if they are.
+    sifted: Option<Sifted>,
     images: Images,
     threads: HashMap<u32, Thread>,
     processes: HashMap<ProcessId, Process>,
@@ -61,9 +64,10 @@ struct Process {
 
 impl<'a, S: Sink> Gather<'a, S> {
     /// Nothing gathered yet.
-    pub fn new(sink: &'a mut S) -> Self {
+    pub fn new(sink: &'a mut S, sifted: Option<Sifted>) -> Self {
         let out = Out {
             sink,
+            sifted,
             images: Images::default(),
             threads: HashMap::new(),
             processes: HashMap::new(),
@@ -89,13 +93,20 @@ impl<'a, S: Sink> Gather<'a, S> {
     pub fn buffer(&mut self, channel: &Channel, taken: &Taken) -> Done<S> {
         let bytes = channel.bytes(taken.index, taken.len);
         if taken.kind == BufferKind::ROADMAP {
-            self.book.read(bytes);
+            match &mut self.out.sifted {
+                Some(sifted) => sifted.read_roadmap(bytes),
+                None => self.book.read(bytes),
+            }
             return Ok(());
         }
         let id = ThreadId(taken.thread);
         let fresh =
             || Thread { process: ProcessId(taken.process), insns: 0, started: false, ended: false };
         self.out.threads.entry(taken.thread).or_insert_with(fresh);
+        if self.out.sifted.is_some() {
+            let read = self.out.sift(id, bytes).map_err(CollectError::Sink)?;
+            return unless_dying(read, taken);
+        }
         let stream = self.streams.entry(taken.thread).or_insert_with(Stream::new);
         let (out, book) = (&mut self.out, &self.book);
         stream.form = if out.sink.takes_blocks() { Form::Blocks } else { Form::Records };
@@ -112,17 +123,7 @@ impl<'a, S: Sink> Gather<'a, S> {
             return Err(CollectError::Sink(error));
         }
         flushed.map_err(CollectError::Sink)?;
-        match read {
-            // What a dying thread did not finish is no error.
-            Err(broken) if taken.kind != BufferKind::LEFT => {
-                Err(CollectError::Host(Error::Stream {
-                    thread: id.0,
-                    why: broken.why,
-                    at: broken.at,
-                }))
-            }
-            _ => Ok(()),
-        }
+        unless_dying(read, taken)
     }
 
     /// Everybody has ended, the first process like this.
@@ -143,7 +144,65 @@ impl<'a, S: Sink> Gather<'a, S> {
     }
 }
 
+/// What a dying thread did not finish is no error.
+fn unless_dying<E>(read: Result<(), Broken>, taken: &Taken) -> Result<(), CollectError<E>> {
+    match read {
+        Err(Broken { why, at }) if taken.kind != BufferKind::LEFT => {
+            Err(CollectError::Host(Error::Stream { thread: taken.thread, why, at }))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl<S: Sink> Out<'_, S> {
+    /// Takes a buffer of a thread behind a sieve.
+    fn sift(&mut self, id: ThreadId, bytes: &[u8]) -> Result<Result<(), Broken>, S::Error> {
+        let mut at = 0;
+        loop {
+            let Some(sifted) = &mut self.sifted else { return Ok(Ok(())) };
+            let step = sifted.read(id.0, bytes, &mut at);
+            let records = sifted.take_records(id.0);
+            self.sifted_records(id, &records)?;
+            if let Some(sifted) = &mut self.sifted {
+                sifted.give_back(id.0, records);
+            }
+            match step {
+                Ok(Step::Many) => {}
+                Ok(Step::Told(told)) => self.told(id, &told)?,
+                Ok(Step::End) => return Ok(Ok(())),
+                Err(broken) => return Ok(Err(broken)),
+            }
+        }
+    }
+
+    fn sifted_records(&mut self, id: ThreadId, records: &[Record]) -> Result<(), S::Error> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let insns = records.iter().filter(|r| matches!(r, Record::Insn { .. })).count() as u64;
+        let before = self.threads.get(&id.0).map_or(0, |thread| thread.insns);
+        self.sink.records(&Batch::new(id, before, records))?;
+        self.count(id, insns);
+        Ok(())
+    }
+
+    /// The last of a thread behind a sieve: what it still had to tell, and what was kept back.
+    fn settle(&mut self, id: ThreadId) -> Result<(), S::Error> {
+        let Some(sifted) = &mut self.sifted else { return Ok(()) };
+        let (records, held) = sifted.end(id.0);
+        self.sifted_records(id, &records)?;
+        self.sink.held(id, &held)?;
+        self.count(id, held.insns);
+        Ok(())
+    }
+
+    fn count(&mut self, id: ThreadId, insns: u64) {
+        self.insns = self.insns.wrapping_add(insns);
+        if let Some(thread) = self.threads.get_mut(&id.0) {
+            thread.insns = thread.insns.wrapping_add(insns);
+        }
+    }
+
     fn item(
         &mut self,
         id: ThreadId,
@@ -271,10 +330,13 @@ impl<S: Sink> Out<'_, S> {
         if std::mem::replace(&mut thread.ended, true) {
             return Ok(());
         }
-        if !std::mem::replace(&mut thread.started, true) {
-            let start = ThreadStart { process: thread.process, ..ThreadStart::default() };
+        let started = std::mem::replace(&mut thread.started, true);
+        let process = thread.process;
+        if !started {
+            let start = ThreadStart { process, ..ThreadStart::default() };
             self.sink.event(id, &Event::ThreadStart(start))?;
         }
+        self.settle(id)?;
         self.sink.event(id, &Event::ThreadEnd(status)).map(drop)
     }
 

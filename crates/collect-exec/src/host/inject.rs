@@ -12,6 +12,8 @@ use libc::{
     MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE,
 };
 
+use ichnos_base::Sieve;
+
 use super::maps::mapped;
 use super::remote::Remote;
 use super::self_image::{Image, Segment};
@@ -55,6 +57,8 @@ pub struct How {
     pub cache: u64,
     /// What is recorded, if not all.
     pub choice: Option<Choice>,
+    /// What is kept back of that.
+    pub sieve: Option<Sieve>,
     /// Whether programs see the vdso.
     pub vdso: Vdso,
     /// Diagnostics.
@@ -70,7 +74,8 @@ impl How {
 
 impl Default for How {
     fn default() -> Self {
-        Self { traced: false, cache: MOST_CACHE, choice: None, vdso: Vdso::Shown, debug: 0 }
+        let (choice, sieve) = (None, None);
+        Self { traced: false, cache: MOST_CACHE, choice, sieve, vdso: Vdso::Shown, debug: 0 }
     }
 }
 
@@ -123,6 +128,7 @@ fn boot(remote: &Remote, reserved: &[[u64; 2]], order: &Order) -> Boot {
         traced: u64::from(order.how.traced),
         counted: u64::from(order.how.choice.is_some()),
         plan: order.how.choice.unwrap_or_default().plan(),
+        sieve: Boot::numbers(order.how.sieve),
         cache: order.how.cache,
         debug: order.how.debug,
     };

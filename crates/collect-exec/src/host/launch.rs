@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Output};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ichnos_base::EndStatus;
+use ichnos_base::{EndStatus, Sieve};
 use ichnos_tap::{Layout, MOST_BUFFERS};
 
 use super::channel::Channel;
@@ -17,6 +17,7 @@ use super::choice::Choice;
 use super::follow::Follower;
 use super::inject::{How, Order, inject};
 use super::remote::wait_stop;
+use crate::sieve::{COUNTERS_LEN, FIRST_PIECE, MOST_THREADS};
 use crate::{Error, engine};
 
 /// Buffers of the tap: one for each thread that runs; threads that sleep give theirs back when there
@@ -54,6 +55,9 @@ pub enum Record {
     /// Every instruction and reference. Somebody must call [`Tracee::collect`], or the
     /// program will wait for ever once the tap is full.
     All,
+    /// What such a sieve does not keep back, for a sink that asked for one ([`ichnos_base::Sink::sieve`]), and how
+    /// much that is.
+    Sifted(Sieve),
 }
 
 /// What to run, and how.
@@ -73,6 +77,7 @@ pub struct Tracee {
     _follower: Follower,
     channel: Arc<Channel>,
     choice: Option<Choice>,
+    sieve: Option<Sieve>,
 }
 
 impl Launch {
@@ -121,7 +126,11 @@ impl Launch {
 
     /// Whether what the program does is recorded, for [`Tracee::collect`].
     pub fn record(&mut self, record: Record) -> &mut Self {
-        self.how.traced = record == Record::All;
+        self.how.traced = record != Record::Nothing;
+        self.how.sieve = match record {
+            Record::Sifted(sieve) => Some(sieve).filter(engine::fits),
+            Record::Nothing | Record::All => None,
+        };
         self
     }
 
@@ -146,7 +155,8 @@ impl Launch {
         let how = self.how;
         match open_channel(how).and_then(|c| take_over(pid, &c.0, how).map(|()| c)) {
             Ok((channel, follower)) => {
-                Ok(Tracee { child, _follower: follower, channel, choice: how.choice })
+                let (choice, sieve) = (how.choice, how.sieve);
+                Ok(Tracee { child, _follower: follower, channel, choice, sieve })
             }
             Err(error) => {
                 let _ = child.kill();
@@ -177,6 +187,11 @@ impl Tracee {
     /// What is recorded, if not all.
     pub(super) fn choice(&self) -> Option<Choice> {
         self.choice
+    }
+
+    /// What is kept back.
+    pub(super) fn sieve(&self) -> Option<Sieve> {
+        self.sieve
     }
 
     /// Whether it has ended.
@@ -265,10 +280,14 @@ fn prepare(randomize: Randomize) -> io::Result<()> {
 fn open_channel(how: How) -> Result<(Arc<Channel>, Follower), Error> {
     let failed = |source| Error::Channel { source };
     let layout = if how.traced { Layout::new(BUFFERS, BUFFER_LEN) } else { Layout::new(1, 4096) };
-    let channel = Arc::new(Channel::new(layout).map_err(failed)?);
+    let counters = how.sieve.map_or(0, |_| u64::from(MOST_THREADS) * COUNTERS_LEN);
+    let channel = Arc::new(Channel::new(layout, counters).map_err(failed)?);
     // The first process and its first thread are number 0.
     channel.header().threads.store(1, Ordering::Relaxed);
     channel.header().processes.store(1, Ordering::Relaxed);
+    if how.sieve.is_some() {
+        channel.header().blocks.store(FIRST_PIECE, Ordering::Relaxed);
+    }
     if how.choice.is_some_and(|choice| choice.begins_paused()) {
         channel.header().pause();
     }

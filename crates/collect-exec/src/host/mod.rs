@@ -16,6 +16,7 @@ mod maps;
 mod program;
 mod remote;
 mod self_image;
+mod sifted;
 mod stream;
 mod told;
 mod varying;

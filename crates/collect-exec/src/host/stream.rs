@@ -6,8 +6,8 @@
 
 use std::rc::Rc;
 
-use ichnos_base::{AccessFlags, BlockId, GuestVa, Record};
-use ichnos_trace::{RefKind, Register};
+use ichnos_base::{BlockId, GuestVa, Record};
+use ichnos_trace::Register;
 
 use super::book::{Book, Known, Varies};
 use super::program::{Registers, Until};
@@ -267,24 +267,8 @@ impl Stream {
             Varies::Stored(varying) => varying.run(&self.registers, &self.words, records),
             Varies::Told => {
                 let runs = std::mem::take(&mut self.runs);
-                runs.iter().for_each(|run| self.run(run));
+                runs.iter().for_each(|run| run.records(&mut self.gathered.records));
                 self.runs = runs;
-            }
-        }
-    }
-
-    fn run(&mut self, run: &Run) {
-        for turn in 0..run.turns {
-            for lane in run.lanes.iter().flatten() {
-                let addr = GuestVa(lane.base.wrapping_add(lane.stride.wrapping_mul(turn)));
-                let kind = match lane.what & 0xff {
-                    0 => RefKind::Load,
-                    1 => RefKind::Store,
-                    2 => RefKind::Prefetch,
-                    _ => RefKind::Flush,
-                };
-                let flags = AccessFlags((lane.what >> 8) as u8);
-                self.gathered.records.push(kind.record(flags, lane.size, addr));
             }
         }
     }

@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 
-use ichnos_base::{About, Batch, Blocks, Event, GuestVa, Sink, ThreadId};
+use ichnos_base::{About, Batch, Blocks, Event, GuestVa, Held, Sieve, Sink, ThreadId};
 
 use super::check::named;
 use super::config::{
@@ -23,6 +23,7 @@ use super::graph::{Graph, MEMORY, Request};
 use super::node::{Node, Part, Quick};
 use super::observe::{Access, Observe, Unobserved};
 use super::pass::by_blocks;
+use super::sifted;
 use super::stats::{CacheStats, HierarchyReport, InstanceReport};
 use crate::outline::Outlines;
 use crate::spaces::space;
@@ -393,6 +394,16 @@ impl<O: Observe> Sink for Hierarchy<O> {
         let thread = self.thread(blocks.thread);
         let thread = self.run_blocks(thread, blocks);
         self.threads.insert(blocks.thread, thread);
+        Ok(true)
+    }
+
+    fn sieve(&self) -> Option<Sieve> {
+        sifted::sieve(&self.config).filter(|_| self.by_blocks)
+    }
+
+    fn held(&mut self, id: ThreadId, held: &Held) -> Result<bool, Infallible> {
+        let ports = self.thread(id).ports;
+        self.count_held(ports, held);
         Ok(true)
     }
 

@@ -28,6 +28,8 @@ use crate::engine::{count, glue, places, state, sys, trace};
 const TF: i64 = 0x100;
 /// Alignment-check flag.
 const AC: i64 = 0x4_0000;
+/// The flags that arithmetic sets.
+const ARITHMETIC: u64 = 0x8d5;
 /// Length of the `syscall` instruction.
 const SYSCALL_LEN: u64 = 2;
 /// The frame's registers in the context's order.
@@ -100,6 +102,10 @@ fn divert(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) {
 
 fn in_miss(rip: u64) -> bool {
     (glue::address(glue::ichnos_miss_jump_pad)..glue::address(glue::ichnos_glue_end)).contains(&rip)
+}
+
+fn in_tell(rip: u64) -> bool {
+    (glue::address(glue::ichnos_tell)..glue::address(glue::ichnos_glue_end)).contains(&rip)
 }
 
 /// One step further towards a fragment entry.
@@ -196,6 +202,10 @@ fn take_out(ctx: &mut Ctx, uc: &mut ucontext_t, site: Site, why: u64) {
         ctx.regs[far] = ctx.spill_far;
     }
     ctx.rflags = (greg(uc, REG_EFL) as i64 & !TF) as u64;
+    if site.flags {
+        ctx.rflags = ctx.rflags & !ARITHMETIC | saved_flags(ctx.spill_flags);
+    }
+    ctx.undone = (site.block, u32::from(site.rest));
     ctx.rip = site.pc;
     ctx.exit = why;
     count::put_back(ctx, u64::from(site.rest));
@@ -204,11 +214,23 @@ fn take_out(ctx: &mut Ctx, uc: &mut ucontext_t, site: Site, why: u64) {
     set_greg(uc, REG_RIP, glue::address(glue::ichnos_exit_saved) as i64);
 }
 
+/// Arithmetic flags as `lahf` and `seto` leave them in ax.
+fn saved_flags(ax: u64) -> u64 {
+    const OVERFLOW: u64 = 1 << 11;
+    let overflow = if ax & 0xff != 0 { OVERFLOW } else { 0 };
+    ax >> 8 & ARITHMETIC & !OVERFLOW | overflow
+}
+
 /// An instruction faulted.
 fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: Pending) {
     let rip = greg(uc, REG_RIP);
     if rip == glue::address(glue::ichnos_copy_insn) {
         set_greg(uc, REG_RIP, glue::address(glue::ichnos_copy_failed) as i64);
+        return;
+    }
+    if in_tell(rip) && trace::is_guard(pending.info[2]) {
+        trace::overflow(ctx, 0);
+        set_greg(uc, REG_RIP, glue::address(glue::ichnos_tell_room) as i64);
         return;
     }
     if pending.number == libc::SIGSEGV
@@ -219,7 +241,12 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: P
     }
     let found = if places::is_cache(rip) {
         let cache = state::get().cache.lock();
-        cache.holding(rip).and_then(|f| Some((f.site(rip)?, f.base)))
+        let at = |addr: u64| cache.holding(addr).and_then(|f| Some((f.site(addr)?, f.base)));
+        let asked = Some(ctx.tell_back).filter(|&back| back != 0).and_then(at);
+        let found = at(rip);
+        let same = |(site, _): (Site, u64)| found.is_some_and(|(other, _)| other.pc == site.pc);
+        ctx.undo_used = u64::from(asked.is_some_and(same));
+        found
     } else {
         None
     };

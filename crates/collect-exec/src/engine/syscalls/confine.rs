@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Answer, args, direct, pass};
 use crate::engine::ctx::Ctx;
-use crate::engine::{glue, sys};
+use crate::engine::{glue, state, sys};
+use crate::sieve::{COUNTERS_LEN, MOST_THREADS};
 use crate::window;
 
 const FAULT: i64 = -(libc::EFAULT as i64);
@@ -105,6 +106,12 @@ fn prefix() -> Vec<u64> {
     ]
 }
 
+/// The engine's own part of the address space, at most.
+fn room() -> u64 {
+    // Counters are seen twice, behind the tap and by their threads.
+    ROOM + state::get().sieve.map_or(0, |_| 2 * u64::from(MOST_THREADS) * COUNTERS_LEN)
+}
+
 /// `getrlimit`, `setrlimit` and `prlimit64`.
 pub fn limit(ctx: &mut Ctx, number: i64) -> Answer {
     let mut a = args(ctx);
@@ -123,13 +130,13 @@ pub fn limit(ctx: &mut Ctx, number: i64) -> Answer {
             return Answer::Value(-i64::from(libc::EINVAL));
         }
         // The largest number means no limit, and stays.
-        raised = wanted.map(|limit| limit.saturating_add(ROOM));
+        raised = wanted.map(|limit| limit.saturating_add(room()));
         a[if number == libc::SYS_prlimit64 { 2 } else { 1 }] = raised.as_ptr() as u64;
     }
     let result = direct(number, a);
     if result == 0 && old != 0 {
         let lowered =
-            |limit: u64| if limit == u64::MAX { limit } else { limit.saturating_sub(ROOM) };
+            |limit: u64| if limit == u64::MAX { limit } else { limit.saturating_sub(room()) };
         if let Some(seen) = sys::read_value::<[u64; 2]>(old) {
             sys::write_value(old, &seen.map(lowered));
         }

@@ -34,6 +34,12 @@ pub enum Answer {
     Fault,
 }
 
+/// Whether the thread, or its program, may end with the call at which it stands.
+pub fn may_be_last(ctx: &Ctx) -> bool {
+    let last = [libc::SYS_exit, libc::SYS_exit_group, libc::SYS_execve, libc::SYS_execveat];
+    last.contains(&(ctx.regs[reg::RAX] as i64))
+}
+
 /// Does the system call at which the context stands, and tells what comes of it.
 pub fn run(ctx: &mut Ctx) {
     let number = ctx.regs[reg::RAX] as i64;

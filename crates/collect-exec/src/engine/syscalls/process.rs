@@ -11,7 +11,7 @@ use crate::engine::ctx::{Ctx, reg};
 use crate::engine::lock::Lock;
 use crate::engine::maps::{self, Table};
 use crate::engine::thread::Seed;
-use crate::engine::{alloc, count, glue, state, sync, sys, tap, thread, trace};
+use crate::engine::{alloc, count, glue, sieved, state, sync, sys, tap, thread, trace};
 use crate::words;
 
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
@@ -201,6 +201,7 @@ fn clone_sharing(ctx: &mut Ctx, request: &Request) -> Answer {
     // SAFETY: the thread's data lives as long as its context.
     unsafe { &mut *child.thread }.borrowed = request.flags & CLONE_VFORK != 0;
     child.id = numbers.thread;
+    sieved::adopt(child);
     if state::get().traced && numbers.life.is_none() {
         sync::activate((child.fs, child.id));
     }
@@ -312,6 +313,7 @@ fn become_process(ctx: &mut Ctx, numbers: &Numbers, flags: u64) {
     state::get().process.store(numbers.process, Ordering::Relaxed);
     thread.process = numbers.process;
     thread.creator = std::mem::replace(&mut ctx.id, numbers.thread);
+    sieved::adopt(ctx);
     thread.maps = Arc::new(Lock::new(Table::default()));
     count::begin(ctx);
     trace::begin(ctx);

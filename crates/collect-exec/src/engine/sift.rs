@@ -1,0 +1,370 @@
+//! The code before each instruction of a program that runs behind a sieve: it counts pieces, looks whether a
+//! reference is to the line last used of its set, and if not goes where more lines of the set are known.
+//!
+//! What is looked up lies in the thread's tables (`sieved`). The code needs flags and two registers: flags
+//! and registers that are dead, the register that the fragment does not use (`home`), or such as are
+//! saved meanwhile. Telling happens behind the fragment's code, and in the glue.
+//!
+//! Flags that may be needed later are saved at the first reference and given back before the first instruction that
+//! has to do with them. What a fault shows of flags that the program was about to overwrite is not what
+//! it left there.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::ops::Range;
+
+use ichnos_base::Sieve;
+use ichnos_isa_x86::{
+    AddrExpr, Effects, Flags, Flow, Index, Inst, MemOperand, Reg, RegSet, Role, Scratch, Segment,
+};
+
+use super::ctx::{SIEVE_CODE, SIEVE_STORED, SIEVE_USED, at};
+use super::emit::{Emit, Gp};
+use super::fragment::{ExitKind, Spills};
+use super::home::Home;
+use super::superblock::{self, Decoded};
+use super::translate::{Draft, Surroundings, Told};
+use super::{sieved, thread};
+use crate::sieve::{self, line};
+
+/// Registers that can be borrowed, the likeliest dead first; not those whose encoding as a base is longer.
+const BORROWED: [u8; 14] = [10, 9, 8, 0, 1, 2, 6, 7, 11, 3, 5, 13, 14, 15];
+/// How far behind a fragment is looked whether flags are needed there.
+const FORESIGHT: usize = 8;
+
+/// What is inserted into a superblock.
+pub struct Sifter {
+    first: u32,
+    insts: Vec<Inst>,
+    effects: Vec<Effects>,
+    pieces: Vec<Range<usize>>,
+    /// What is needed before each instruction.
+    live: Vec<Live>,
+    /// The lines that each instruction is the first to be fetched from, and their numbers.
+    fetched: Vec<Vec<(u64, u32)>>,
+    sieve: Sieve,
+}
+
+/// What may be needed of the program's state.
+#[derive(Clone, Copy)]
+struct Live {
+    /// General registers, as bits.
+    registers: u16,
+    flags: Flags,
+}
+
+impl Live {
+    const ALL: Self = Self { registers: u16::MAX, flags: Flags::ARITHMETIC };
+
+    fn before(self, effects: &Effects) -> Self {
+        let flags = self.flags.without(effects.flags.replaced()).or(effects.flags.read);
+        let registers = self.registers & !bits(effects.replaced) | bits(effects.reads());
+        Self { registers, flags: flags.and(Flags::ARITHMETIC) }
+    }
+}
+
+fn bits(set: RegSet) -> u16 {
+    set.iter().filter_map(Reg::as_gpr).fold(0, |bits, reg| bits | 1 << reg.number())
+}
+
+/// A way behind the fragment's code, to who knows more lines of the set.
+#[derive(Clone, Copy, Debug)]
+pub struct Stub {
+    /// The displacement that leads there.
+    from: usize,
+    /// Where it goes on.
+    back: usize,
+    asks: Asks,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Asks {
+    /// A fetch: from which line, by its address, its number and its set.
+    Fetch(u64, u32, u32),
+    /// An access: where, by way of this register, and what.
+    Access(AddrExpr, Gp, u32),
+}
+
+impl Sifter {
+    /// For a superblock.
+    pub fn new(around: &mut dyn Surroundings, insns: &[Decoded], sieve: Sieve) -> Self {
+        let inst = |d: &Decoded| d.inst.unwrap_or_else(|| Inst::from_raw(d.insn));
+        let insts: Vec<Inst> = insns.iter().map(inst).collect();
+        let mut scratch = Scratch::new();
+        let effects: Vec<Effects> = insts.iter().map(|i| i.effects_with(&mut scratch)).collect();
+        let pieces = sieve::pieces(&insts);
+        let live = liveness(around, &insts, &effects);
+        let fetched = fetched(around, &insts, sieve.code.shift);
+        let first = around.identifiers(pieces.len());
+        if first + pieces.len() as u32 > sieve::MOST_PIECES {
+            super::sys::die(
+                "the program has too much code to be simulated while it runs; record it first",
+            );
+        }
+        Self { first, insts, effects, pieces, live, fetched, sieve }
+    }
+
+    /// What the host must know.
+    pub fn told(&self, insns: &[Decoded]) -> Option<Told> {
+        let code = insns.iter().flat_map(|d| d.bytes().iter().copied()).collect();
+        let pc = insns.first()?.insn.ip();
+        Some(Told { pc, first: self.first, blocks: self.pieces.len(), code })
+    }
+
+    /// Writes what stands before an instruction.
+    pub fn before(&self, draft: &mut Draft, insn: usize, pc: u64) {
+        let inst = &self.insts[insn];
+        if let Some(piece) = self.pieces.iter().position(|piece| piece.start == insn) {
+            self.count(draft, piece, pc);
+        }
+        for &(line, number) in &self.fetched[insn] {
+            self.free_flags(draft, insn, pc);
+            self.fetch(draft, line, number);
+        }
+        if sieve::is_simple(inst) {
+            for operand in inst.memory() {
+                self.free_flags(draft, insn, pc);
+                self.access(draft, insn, operand);
+                draft.site(pc, Spills::NONE);
+            }
+        }
+        self.give_flags(draft, insn, pc);
+        if !sieve::is_simple(inst) {
+            draft.leave_for(ExitKind::Flexible, pc, draft.block);
+            draft.settle();
+            draft.site(pc, Spills::NONE);
+        }
+    }
+
+    fn count(&self, draft: &mut Draft, piece: usize, pc: u64) {
+        draft.rest = 0;
+        self.free_flags(draft, self.pieces[piece].start, pc);
+        draft.site(pc, Spills::NONE);
+        draft.block = self.first + piece as u32;
+        let counter = thread::COUNTERS_AT as u32 + 8 * draft.block;
+        draft.emit.raw(&[0x65, 0x48, 0xff, 0x04, 0x25]); // inc qword gs:[counter]
+        draft.emit.raw(&counter.to_le_bytes());
+        draft.rest = self.pieces[piece].len() as u8;
+        draft.site(pc, Spills::NONE);
+    }
+
+    /// Makes the flags free for use before an instruction.
+    fn free_flags(&self, draft: &mut Draft, insn: usize, pc: u64) {
+        if draft.flags_saved || self.live[insn].flags.is_empty() {
+            return;
+        }
+        draft.emit.save_flags();
+        draft.flags_saved = true;
+        draft.site(pc, Spills::NONE);
+    }
+
+    /// Gives the program its flags back before an instruction that has to do with them, or is the last.
+    fn give_flags(&self, draft: &mut Draft, insn: usize, pc: u64) {
+        if !draft.flags_saved {
+            return;
+        }
+        let flags = &self.effects[insn].flags;
+        let reads = !flags.read.and(Flags::ARITHMETIC).is_empty();
+        let changes = !flags.changed().and(Flags::ARITHMETIC).is_empty();
+        let replaces = flags.replaced().has(Flags::ARITHMETIC);
+        let goes_on = self.insts[insn].flow() == Flow::Next && insn + 1 < self.insts.len();
+        if goes_on && !reads && (!changes || replaces) {
+            draft.flags_saved = !replaces;
+        } else {
+            draft.emit.restore_flags();
+            draft.flags_saved = false;
+        }
+        draft.site(pc, Spills::NONE);
+    }
+
+    fn fetch(&self, draft: &mut Draft, line: u64, number: u32) {
+        let set = line as u32 & sieved::sets(self.sieve.code);
+        draft.emit.raw(&[0x65, 0x81, 0x3c, 0x25]); // cmp dword gs:[slot], number
+        draft.emit.raw(&(SIEVE_CODE + 4 * set).to_le_bytes());
+        draft.emit.raw(&number.to_le_bytes());
+        let from = draft.emit.jump_if(NOT_EQUAL);
+        let asks = Asks::Fetch(line << self.sieve.code.shift, number, set);
+        draft.stubs.push(Stub { from, back: draft.emit.offset(), asks });
+    }
+
+    fn access(&self, draft: &mut Draft, insn: usize, operand: &MemOperand) {
+        let used: u16 =
+            operand.address.registers().fold(1 << RSP, |set, reg| set | 1 << reg.number());
+        let line = match draft.now {
+            Home::Scratch(reg) => Borrow { reg, slot: None },
+            _ => self.borrow(draft, insn, used, at::SPILL_FAR),
+        };
+        let (kind, table) = match operand.role {
+            Role::Load => (line::LOAD, SIEVE_USED),
+            Role::Store => (line::STORE, SIEVE_STORED),
+            Role::Both => (line::LOAD | line::STORE, SIEVE_STORED),
+            Role::Prefetch | Role::Flush => (line::PREFETCH, SIEVE_USED),
+        };
+        let what = kind as u32 | operand.size.max(1) << sieved::SIZE;
+        let asks = Asks::Access(operand.address, line.reg, what);
+        if kind == line::PREFETCH {
+            let from = draft.emit.jump();
+            draft.stubs.push(Stub { from, back: draft.emit.offset(), asks });
+            line.give_back(&mut draft.emit);
+            return;
+        }
+        let set = self.borrow(draft, insn, used | 1 << line.reg.0, at::SPILL_RDX);
+        let emit = &mut draft.emit;
+        address(emit, line.reg, &operand.address);
+        self.look_up(emit, (line.reg, set.reg), operand.size, table);
+        let from = emit.jump_if(NOT_EQUAL);
+        draft.stubs.push(Stub { from, back: emit.offset(), asks });
+        set.give_back(emit);
+        line.give_back(emit);
+    }
+
+    /// Compares the line of an address with the one in its set's place; an address that is not aligned never
+    /// is equal.
+    fn look_up(&self, emit: &mut Emit, (line, set): (Gp, Gp), size: u32, table: u32) {
+        let lines = self.sieve.data;
+        let keep = (-1_i32 << lines.shift) | (size.next_power_of_two() as i32 - 1);
+        emit.copy32(set, line);
+        emit.and64(line, keep);
+        emit.shr32(set, (lines.shift - 3) as u8);
+        emit.and32(set, (sieved::sets(lines) as i32) << 3);
+        let rex = 0x48 | (line.0 >> 3) << 2 | set.0 >> 3;
+        emit.raw(&[0x65, rex, 0x3b, 0x80 | (line.0 & 7) << 3 | set.0 & 7]); // cmp line, gs:[set+table]
+        emit.raw(&table.to_le_bytes());
+    }
+
+    /// A register to use before an instruction.
+    fn borrow(&self, draft: &mut Draft, insn: usize, not: u16, slot: u32) -> Borrow {
+        let home = match draft.now {
+            Home::Scratch(reg) => 1 << reg.0,
+            _ => 0,
+        };
+        let free = |n: &u8| (not | home) >> n & 1 == 0;
+        let live = self.live[insn].registers;
+        let dead = |n: &u8| free(n) && live >> n & 1 == 0;
+        if let Some(number) = BORROWED.into_iter().find(dead) {
+            if draft.lost >> number & 1 == 0 {
+                draft.lose(Gp(number));
+            }
+            return Borrow { reg: Gp(number), slot: None };
+        }
+        let reg = Gp(BORROWED.into_iter().find(free).unwrap_or(BORROWED[0]));
+        draft.emit.save(slot, reg);
+        Borrow { reg, slot: Some(slot) }
+    }
+}
+
+/// A register in use, and where the program's value is if it must come back.
+#[derive(Clone, Copy)]
+struct Borrow {
+    reg: Gp,
+    slot: Option<u32>,
+}
+
+impl Borrow {
+    fn give_back(self, emit: &mut Emit) {
+        if let Some(slot) = self.slot {
+            emit.load(self.reg, slot);
+        }
+    }
+}
+
+const NOT_EQUAL: u8 = 5;
+const RSP: u8 = 4;
+
+/// Writes the ways behind its code that a fragment has gathered.
+pub fn write_stubs(draft: &mut Draft) {
+    for stub in std::mem::take(&mut draft.stubs) {
+        let emit = &mut draft.emit;
+        emit.land(stub.from);
+        let back = emit.base() + stub.back as u64;
+        emit.store64(at::TELL_BACK, back);
+        match stub.asks {
+            Asks::Fetch(line, number, set) => {
+                emit.store64(at::TELL_ADDR, line);
+                emit.store32(at::TELL_NUMBER, number);
+                emit.store32(at::TELL_SET, 8 * set);
+                emit.jump_slot(at::GLUE_TELL_FETCH);
+            }
+            Asks::Access(expr, reg, what) => {
+                address(emit, reg, &expr);
+                emit.save(at::TELL_ADDR, reg);
+                emit.store32(at::TELL_WHAT, what);
+                emit.jump_slot(at::GLUE_TELL);
+            }
+        }
+    }
+}
+
+/// Puts the address of an operand into a register. Changes flags.
+fn address(emit: &mut Emit, to: Gp, expr: &AddrExpr) {
+    if expr.base.is_none() && expr.index == Index::None {
+        emit.set(to, expr.disp as u64);
+    } else {
+        let index = match expr.index {
+            Index::Scaled(reg, scale) => Some((Gp(reg.number()), scale)),
+            _ => None,
+        };
+        emit.lea(to, expr.base.map(|reg| Gp(reg.number())), index, expr.disp as i32);
+    }
+    if expr.segment == Segment::Fs {
+        emit.raw(&[0x65, 0x48 | (to.0 >> 3) << 2, 0x03, 4 | (to.0 & 7) << 3, 0x25]); // add to, gs:[fs]
+        emit.raw(&at::FS.to_le_bytes());
+    }
+}
+
+/// The lines that each instruction of a superblock is the first to be fetched from, and their numbers.
+fn fetched(around: &mut dyn Surroundings, insts: &[Inst], shift: u32) -> Vec<Vec<(u64, u32)>> {
+    let mut present = None;
+    let mut lines = |inst: &Inst| {
+        let (first, last) = sieve::lines(inst, shift);
+        let new =
+            [Some(first).filter(|_| present != Some(first)), Some(last).filter(|_| first != last)];
+        present = Some(last);
+        new.into_iter().flatten().map(|line| (line, around.line_number(line))).collect()
+    };
+    insts.iter().map(&mut lines).collect()
+}
+
+/// What may be needed before each instruction of a superblock.
+fn liveness(around: &mut dyn Surroundings, insts: &[Inst], effects: &[Effects]) -> Vec<Live> {
+    let mut live = vec![Live::ALL; insts.len()];
+    let mut after = Live::ALL;
+    for (i, (inst, effects)) in insts.iter().zip(effects).enumerate().rev() {
+        let last = i + 1 == insts.len();
+        let next = || inst.next_pc().0;
+        let flags = match inst.flow() {
+            Flow::Next if last => flags_at(around, next()),
+            Flow::Next => after.flags,
+            Flow::Cond(target) => {
+                let not_taken = if last { flags_at(around, next()) } else { after.flags };
+                not_taken.or(flags_at(around, target.0))
+            }
+            Flow::Jump(target) | Flow::Call(target) => flags_at(around, target.0),
+            _ => Flags::ARITHMETIC,
+        };
+        let goes_on = inst.flow() == Flow::Next && !last;
+        let registers = if goes_on { after.registers } else { u16::MAX };
+        after = Live { registers, flags }.before(effects);
+        live[i] = after;
+    }
+    live
+}
+
+/// The flags that code may need, as far as a short look tells.
+fn flags_at(around: &mut dyn Surroundings, pc: u64) -> Flags {
+    let mut scratch = Scratch::new();
+    let (mut unknown, mut needed, mut at) = (Flags::ARITHMETIC, Flags::NONE, pc);
+    for _ in 0..FORESIGHT {
+        let Some(insn) = superblock::peek(around, at) else { break };
+        let inst = Inst::from_raw_with(insn, &mut scratch);
+        let flags = inst.effects_with(&mut scratch).flags;
+        needed = needed.or(flags.read.and(unknown));
+        unknown = unknown.without(flags.replaced());
+        match inst.flow() {
+            _ if unknown.is_empty() => return needed,
+            Flow::Next => at = inst.next_pc().0,
+            Flow::Jump(target) => at = target.0,
+            _ => break,
+        }
+    }
+    needed.or(unknown)
+}

@@ -1,0 +1,250 @@
+//! What engines tell behind a sieve becomes records, and what they count becomes what was kept back.
+//!
+//! All that a piece of code does is known from its code and how often it began, but for what varies, which is
+//! counted apart. So what was kept back is what was counted, less what was told, less what did not run because of a fault.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ichnos_base::{AccessFlags, GuestVa, Held, InsnKind, Record, Sieve};
+use ichnos_isa_x86::Inst;
+
+use super::channel::Channel;
+use super::stream::Broken;
+use super::told::Told;
+use crate::plan::decode_all;
+use crate::sieve::{self, line};
+use crate::words::{self, HEAD_LEN, RoadmapHead, u32_at, u64_at};
+
+/// How many records are gathered at most before somebody is given them.
+const MANY: usize = 1 << 13;
+
+/// All that is known of programs behind a sieve.
+pub struct Sifted {
+    channel: Arc<Channel>,
+    sieve: Sieve,
+    pieces: Vec<Option<Piece>>,
+    threads: HashMap<u32, Sifting>,
+}
+
+/// What each instruction of a piece's superblock counts for, and where in it the piece lies.
+type Piece = (Rc<[Held]>, Range<usize>);
+
+/// One thread's stream.
+#[derive(Default)]
+struct Sifting {
+    /// What was told, and what was counted but did not run.
+    not_held: Held,
+    records: Vec<Record>,
+    /// The record told last, until it is certain that it stays.
+    last: Option<Record>,
+}
+
+/// How far a reading has come.
+pub enum Step<'a> {
+    /// There are so many records that they are better taken away.
+    Many,
+    /// Something happened to the thread, after the records so far.
+    Told(Told<'a>),
+    /// The buffer is at its end.
+    End,
+}
+
+impl Sifted {
+    /// Nothing is known.
+    pub fn new(channel: Arc<Channel>, sieve: Sieve) -> Self {
+        Self { channel, sieve, pieces: Vec::new(), threads: HashMap::new() }
+    }
+
+    /// Takes a buffer of roadmap messages; what cannot be understood is left out.
+    pub fn read_roadmap(&mut self, mut bytes: &[u8]) {
+        while let Some(head) = RoadmapHead::parse(bytes) {
+            let len = head.code_len as usize;
+            let Some(code) = bytes.get(HEAD_LEN..HEAD_LEN + len) else { return };
+            if let Some(insts) = decode_all(code, GuestVa(head.pc)) {
+                self.add(head.first as usize, &insts);
+            }
+            bytes = bytes.get(HEAD_LEN + len.next_multiple_of(8)..).unwrap_or_default();
+        }
+    }
+
+    fn add(&mut self, first: usize, insts: &[Inst]) {
+        let shift = self.sieve.code.shift;
+        let insns: Rc<[Held]> = insts.iter().map(|inst| sieve::held(inst, shift)).collect();
+        for (i, piece) in sieve::pieces(insts).into_iter().enumerate() {
+            if self.pieces.len() <= first + i {
+                self.pieces.resize(first + i + 1, None);
+            }
+            self.pieces[first + i] = Some((Rc::clone(&insns), piece));
+        }
+    }
+
+    /// Reads a thread's buffer from an offset, which moves on.
+    pub fn read<'a>(
+        &mut self,
+        thread: u32,
+        bytes: &'a [u8],
+        at: &mut usize,
+    ) -> Result<Step<'a>, Broken> {
+        let sifting = self.threads.entry(thread).or_default();
+        while let Some(tag) = u32_at(bytes, *at).filter(|&t| t != 0) {
+            let broken = |why| Broken { why, at: *at };
+            if tag == words::LINE {
+                let word = u64_at(bytes, *at + 4).ok_or(broken("a line is cut"))?;
+                sifting.line(word);
+                *at += words::EVENT_LEN;
+                if sifting.records.len() >= MANY {
+                    return Ok(Step::Many);
+                }
+                continue;
+            }
+            let (event, len) =
+                Event::parse(bytes, *at, tag).ok_or(broken("an event is cut or unknown"))?;
+            *at += len;
+            match event {
+                Event::Undone(piece, rest, told) => {
+                    let piece = self.pieces.get(piece as usize).and_then(Option::as_ref);
+                    sifting.take_back(piece, rest as usize, told);
+                }
+                Event::Note => {}
+                Event::Told(told) => {
+                    sifting.settle();
+                    return Ok(Step::Told(told));
+                }
+            }
+        }
+        Ok(Step::End)
+    }
+
+    /// The records that were read.
+    pub fn take_records(&mut self, thread: u32) -> Vec<Record> {
+        self.threads.get_mut(&thread).map(|s| std::mem::take(&mut s.records)).unwrap_or_default()
+    }
+
+    /// Takes the room for records back.
+    pub fn give_back(&mut self, thread: u32, mut records: Vec<Record>) {
+        records.clear();
+        if let Some(sifting) = self.threads.get_mut(&thread) {
+            sifting.records = records;
+        }
+    }
+
+    /// The last of a thread: what it still had to tell, and what was kept back.
+    pub fn end(&mut self, thread: u32) -> (Vec<Record>, Held) {
+        let mut sifting = self.threads.remove(&thread).unwrap_or_default();
+        sifting.settle();
+        let mut held = Held::default();
+        for (counter, count) in self.channel.take_counters(thread) {
+            match counter as u32 {
+                sieve::LOADS => held.loads = held.loads.wrapping_add(count),
+                sieve::STORES => held.stores = held.stores.wrapping_add(count),
+                _ => {
+                    if let Some(Some((insns, piece))) = self.pieces.get(counter) {
+                        let insns = insns.get(piece.clone()).unwrap_or_default();
+                        insns.iter().for_each(|insn| add(&mut held, insn, count));
+                    }
+                }
+            }
+        }
+        add(&mut held, &sifting.not_held, u64::MAX);
+        (sifting.records, held)
+    }
+}
+
+/// An item that is no line.
+enum Event<'a> {
+    /// Of a piece, so many instructions did not run; whether the last line told is no longer true.
+    Undone(u32, u32, bool),
+    /// Something that only whole streams need.
+    Note,
+    Told(Told<'a>),
+}
+
+impl<'a> Event<'a> {
+    /// The event at an offset, and its length.
+    fn parse(bytes: &'a [u8], at: usize, tag: u32) -> Option<(Self, usize)> {
+        if tag < words::FIRST_EVENT {
+            return None;
+        }
+        if tag < words::FIRST_WIDE {
+            let value = u64_at(bytes, at + 4)?;
+            let event = Told::plain(tag, value).map_or(Self::Note, Self::Told);
+            return Some((event, words::EVENT_LEN));
+        }
+        let len = u32_at(bytes, at + 4)? as usize;
+        let start = at + words::WIDE_HEAD;
+        let contents = bytes.get(start..start.checked_add(len)?)?;
+        let event = if tag == words::UNDONE {
+            let told = u64_at(contents, 8)? != 0;
+            Self::Undone(u32_at(contents, 0)?, u32_at(contents, 4)?, told)
+        } else {
+            Self::Told(Told::wide(tag, contents)?)
+        };
+        Some((event, words::WIDE_HEAD + len))
+    }
+}
+
+impl Sifting {
+    /// A line that was told.
+    fn line(&mut self, word: u64) {
+        let addr = GuestVa(word & !line::BITS);
+        let has = |bit| word & bit != 0;
+        if has(line::FETCH) {
+            self.not_held.insns += 1;
+            return self.push(Record::insn(addr, 1, InsnKind::OTHER));
+        }
+        let (flags, size) = (AccessFlags::NONE, 0);
+        if has(line::PREFETCH) {
+            return self.push(Record::Prefetch { flags, size, addr });
+        }
+        if has(line::FLUSH) {
+            return self.push(Record::Flush { flags, size, addr });
+        }
+        let late_store = has(line::LATE) && has(line::STORE);
+        if has(line::LOAD) && !late_store {
+            self.not_held.loads += 1;
+            self.push(Record::load(addr, 1));
+        }
+        if has(line::STORE) {
+            self.not_held.stores += 1;
+            self.push(Record::store(addr, 1));
+        }
+    }
+
+    fn push(&mut self, record: Record) {
+        self.records.extend(self.last.replace(record));
+    }
+
+    /// What was told stays.
+    fn settle(&mut self) {
+        self.records.extend(self.last.take());
+    }
+
+    /// The last instructions of a piece did not run; what the first of them told, if anything, is taken back.
+    fn take_back(&mut self, piece: Option<&Piece>, rest: usize, told: bool) {
+        if let Some((insns, piece)) = piece {
+            let from = piece.end.saturating_sub(rest).max(piece.start);
+            let undone = insns.get(from..piece.end).unwrap_or_default();
+            undone.iter().for_each(|insn| add(&mut self.not_held, insn, 1));
+        }
+        if !told {
+            return;
+        }
+        match self.last.take() {
+            Some(Record::Insn { .. }) => self.not_held.insns -= 1,
+            Some(Record::Load { .. }) => self.not_held.loads -= 1,
+            Some(Record::Store { .. }) => self.not_held.stores -= 1,
+            _ => {}
+        }
+    }
+}
+
+fn add(to: &mut Held, what: &Held, times: u64) {
+    to.insns = to.insns.wrapping_add(what.insns.wrapping_mul(times));
+    to.across = to.across.wrapping_add(what.across.wrapping_mul(times));
+    to.loads = to.loads.wrapping_add(what.loads.wrapping_mul(times));
+    to.stores = to.stores.wrapping_add(what.stores.wrapping_mul(times));
+}

@@ -1,0 +1,190 @@
+//! Behind a sieve a cache counts what it counts without one.
+//!
+//! The cache is a naive one of this test's own: sets of lines in the order of their use.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::path::Path;
+use std::process::Stdio;
+
+use ichnos_base::{Batch, Held, Lines, Record, Sieve, Sink, ThreadId};
+use ichnos_collect_exec::{Launch, Record as What, Vdso};
+
+use super::{Link, PINNED, guest};
+
+const LINE: u64 = 64;
+
+/// What a cache has counted: uses of lines, misses, and lines that went dirty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Counts {
+    uses: u64,
+    misses: u64,
+    write_backs: u64,
+}
+
+/// A cache: for each set its lines, the one used last at the end, and whether each is dirty.
+struct Cache {
+    sets: Vec<Vec<(u64, bool)>>,
+    ways: usize,
+    counts: Counts,
+}
+
+impl Cache {
+    fn new(sets: usize, ways: usize) -> Self {
+        Self { sets: vec![Vec::new(); sets], ways, counts: Counts::default() }
+    }
+
+    /// Uses the lines of a reference; how many.
+    fn touch(&mut self, addr: u64, size: u64, store: bool) -> u64 {
+        let before = self.counts.uses;
+        for line in addr / LINE..=(addr + size.max(1) - 1) / LINE {
+            self.counts.uses += 1;
+            let at = line as usize % self.sets.len();
+            let set = &mut self.sets[at];
+            let mut dirty = store;
+            match set.iter().position(|&(l, _)| l == line) {
+                Some(i) => dirty |= set.remove(i).1,
+                None => {
+                    self.counts.misses += 1;
+                    if set.len() == self.ways {
+                        self.counts.write_backs += u64::from(set.remove(0).1);
+                    }
+                }
+            }
+            set.push((line, dirty));
+        }
+        self.counts.uses - before
+    }
+}
+
+/// The caches of one thread, and how many instructions, and lines of loads and stores, there were.
+struct Core {
+    code: Cache,
+    data: Cache,
+    insns: u64,
+    accesses: [u64; 2],
+}
+
+struct Machine {
+    sieve: Sieve,
+    ways: usize,
+    cores: BTreeMap<u32, Core>,
+    told: u64,
+}
+
+impl Machine {
+    fn new(sets: [u32; 2], ways: usize) -> Self {
+        let lines = |sets| Lines { shift: LINE.trailing_zeros(), sets, depth: ways as u32 };
+        let sieve = Sieve { code: lines(sets[0]), data: lines(sets[1]) };
+        Self { sieve, ways, cores: BTreeMap::new(), told: 0 }
+    }
+
+    fn core(&mut self, id: ThreadId) -> &mut Core {
+        let cache = |lines: Lines| Cache::new(1 << lines.sets, self.ways);
+        let (code, data) = (cache(self.sieve.code), cache(self.sieve.data));
+        self.cores.entry(id.0).or_insert(Core { code, data, insns: 0, accesses: [0; 2] })
+    }
+
+    fn counts(&self) -> Vec<(u64, [u64; 2], Counts, Counts)> {
+        let counts = |c: &Core| (c.insns, c.accesses, c.code.counts, c.data.counts);
+        self.cores.values().map(counts).collect()
+    }
+}
+
+impl Sink for Machine {
+    type Error = Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        self.told += batch.records.len() as u64;
+        let core = self.core(batch.thread);
+        for record in batch.records {
+            match *record {
+                Record::Insn { pc, len, .. } => {
+                    core.insns += 1;
+                    core.code.touch(pc.0, len.into(), false);
+                }
+                Record::Load { addr, size, .. } => {
+                    core.accesses[0] += core.data.touch(addr.0, size.into(), false);
+                }
+                Record::Store { addr, size, .. } => {
+                    core.accesses[1] += core.data.touch(addr.0, size.into(), true);
+                }
+                // These act on the cache, if anything does.
+                Record::Prefetch { addr, .. } => {
+                    let before = core.data.counts;
+                    core.data.touch(addr.0, 1, false);
+                    core.data.counts =
+                        Counts { write_backs: core.data.counts.write_backs, ..before };
+                }
+                _ => {}
+            }
+        }
+        Ok(true)
+    }
+
+    fn sieve(&self) -> Option<Sieve> {
+        Some(self.sieve)
+    }
+
+    fn held(&mut self, thread: ThreadId, held: &Held) -> Result<bool, Infallible> {
+        let core = self.core(thread);
+        core.insns = core.insns.wrapping_add(held.insns);
+        let fetches = held.insns.wrapping_add(held.across);
+        core.code.counts.uses = core.code.counts.uses.wrapping_add(fetches);
+        core.accesses[0] += held.loads;
+        core.accesses[1] += held.stores;
+        core.data.counts.uses += held.loads + held.stores;
+        Ok(true)
+    }
+}
+
+fn run(program: &Path, mut machine: Machine, what: What) -> Machine {
+    let mut launch = Launch::new(program);
+    launch.record(what).vdso(Vdso::Hidden);
+    let command = launch.command();
+    command.env_clear().env(PINNED.0, PINNED.1).stdin(Stdio::null()).stdout(Stdio::null());
+    let tracee = launch.spawn().expect("it starts");
+    let outcome = tracee.collect(&mut machine).expect("it is collected");
+    let insns: u64 = machine.cores.values().map(|core| core.insns).sum();
+    assert_eq!(outcome.insns, insns);
+    machine
+}
+
+/// The same counts of all threads, of programs that do the same each time.
+#[test]
+fn a_sieve_changes_no_count() {
+    for (name, link) in [
+        ("small", Link::Static),
+        ("small", Link::Dynamic),
+        ("varying", Link::Static),
+        ("faults", Link::Static),
+        ("jit", Link::Static),
+    ] {
+        let program = guest(name, link);
+        // The last with sets that share a place of the tables.
+        for (sets, ways) in [([6, 6], 8), ([4, 3], 2), ([0, 0], 4), ([13, 13], 1)] {
+            let machine = || Machine::new(sets, ways);
+            let whole = run(&program, machine(), What::All);
+            let sifted = run(&program, machine(), What::Sifted(machine().sieve));
+            assert_eq!(sifted.counts(), whole.counts(), "{name} {sets:?}");
+            assert!(sifted.told < whole.told, "{name}: nothing was kept back");
+        }
+    }
+}
+
+/// Programs with signals, threads and children behave as natively, and nothing of them is lost.
+#[test]
+fn behind_a_sieve_programs_do_what_they_do() {
+    for name in ["signals", "processes", "threads", "jit", "faults"] {
+        let program = guest(name, Link::Dynamic);
+        let want = super::native(&program, &[]);
+        let mut launch = super::piped(&program, &[]);
+        let mut machine = Machine::new([6, 6], 8);
+        launch.record(What::Sifted(machine.sieve));
+        launch.command().stdout(Stdio::null()).stderr(Stdio::null());
+        let outcome = launch.spawn().expect("it starts").collect(&mut machine).expect("collected");
+        assert_eq!(outcome.status, want.status, "{name}");
+        assert!(outcome.insns > 10_000, "{name}: {}", outcome.insns);
+    }
+}

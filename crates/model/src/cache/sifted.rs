@@ -1,0 +1,56 @@
+//! A hierarchy that is told less than everything: what may be kept back from it, and how that is counted.
+//!
+//! In front of a cache that fills whole lines in sets and in which using a line again at once changes
+//! nothing, references to the last line used of each set can be kept back ([`Sieve`]), as long as nobody but
+//! the thread itself changes the cache. Of an LRU cache, as many lines of each set as it has ways: the last ones used are
+//! those that it has.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::{Held, Lines, Sieve};
+
+use super::check::named;
+use super::config::{
+    Allocate, CacheConfig, Caches, HierarchyConfig, Placement, Sharing, Straddle, WritePolicy,
+};
+use super::hierarchy::{Hierarchy, Ports};
+use super::node::Node;
+use super::observe::Observe;
+use crate::prefetch::PrefetchConfig;
+use crate::{ByKind, Replacement};
+
+/// What may be kept back from such a hierarchy; it must also take blocks ([`super::pass::by_blocks`]).
+pub(super) fn sieve(config: &HierarchyConfig) -> Option<Sieve> {
+    let first = config.levels.first()?;
+    // What lies in two lines is two references, each to one of them.
+    let by_lines = config.straddle == Straddle::Split;
+    if first.sharing != Sharing::Private || config.cores != 0 || !by_lines {
+        return None;
+    }
+    let Caches::Split { code, data } = &first.caches else { return None };
+    let stores_settle = data.write != WritePolicy::Through && data.allocate == Allocate::OnWrite;
+    // Who foresees misses looks at the instruction, which is not told of references behind a sieve.
+    let foresees = |(_, cache): (String, &CacheConfig)| cache.prefetch != PrefetchConfig::None;
+    if !stores_settle || config.levels.iter().flat_map(named).any(foresees) {
+        return None;
+    }
+    Some(Sieve { code: lines(code)?, data: lines(data)? })
+}
+
+fn lines(cache: &CacheConfig) -> Option<Lines> {
+    let regular = cache.placement == Placement::Modulo && cache.sets().is_power_of_two();
+    if !regular || !Node::new(cache, 0, 0).repeats_settle() {
+        return None;
+    }
+    let depth = if cache.replacement == Replacement::Lru { cache.ways } else { 1 };
+    Some(Lines { shift: cache.line.trailing_zeros(), sets: cache.sets().trailing_zeros(), depth })
+}
+
+impl<O: Observe> Hierarchy<O> {
+    /// Counts what was kept back from the caches of a core: hits of the first level.
+    pub(super) fn count_held(&mut self, ports: Ports, held: &Held) {
+        self.instructions = self.instructions.wrapping_add(held.insns);
+        let fetches = held.insns.wrapping_add(held.across);
+        self.graph.count_settled(ports.code, ByKind::new(fetches, 0, 0));
+        self.graph.count_settled(ports.data, ByKind::new(0, held.loads, held.stores));
+    }
+}
