@@ -123,8 +123,8 @@ impl Profiling {
         if self.recent[slot].0 != pc.0 {
             self.recent[slot] = (pc.0, self.place(pc));
         }
-        let place = self.recent[slot].1;
-        for cost in self.costs.iter_mut().skip(place + column).take(count) {
+        let first = self.recent[slot].1 + column;
+        for cost in self.costs.get_mut(first..first + count).unwrap_or_default() {
             *cost += 1;
         }
     }
@@ -144,6 +144,15 @@ impl Profiling {
         let place = self.places.remove(&pc.0);
         let costs = place.and_then(|at| self.costs.get(at..at + self.width));
         costs.map_or_else(|| vec![0; self.width], <[u64]>::to_vec)
+    }
+
+    /// A reference that the caches do not answer at once.
+    #[cold]
+    fn reference_at_length(&mut self, id: ThreadId, r: &Reference, gone: &mut Gone) -> Pass {
+        let standing = self.caches.reference(id, r);
+        self.charge_misses(r.pc, r.kind);
+        self.resume(id, gone);
+        pass(standing)
     }
 
     fn charge_misses(&mut self, pc: GuestVa, kind: Kind) {
@@ -230,6 +239,14 @@ const fn kind_of(kind: ReferenceKind) -> Kind {
     }
 }
 
+const fn pass(standing: Standing) -> Pass {
+    match standing {
+        Standing::Seen => Pass::Nothing,
+        Standing::Loads(slot) => Pass::Loads(slot),
+        Standing::All(slot) => Pass::All(slot),
+    }
+}
+
 impl Boundary for Profiling {
     fn shape(&mut self) -> Shape {
         let thread = ThreadId(0);
@@ -274,14 +291,19 @@ impl Boundary for Profiling {
     fn reference(&mut self, told: &Told, gone: &mut Gone) -> Pass {
         let kind = kind_of(told.kind);
         let Told { thread, pc, addr, size, now, .. } = *told;
-        let standing = self.caches.reference(thread, &Reference { pc, addr, size, kind, now });
-        self.charge_misses(pc, kind);
-        self.resume(thread, gone);
-        match standing {
-            Standing::Seen => Pass::Nothing,
-            Standing::Loads(slot) => Pass::Loads(slot),
-            Standing::All(slot) => Pass::All(slot),
+        let reference = Reference { pc, addr, size, kind, now };
+        let Some(answer) = self.caches.reference_at_once(thread, &reference) else {
+            return self.reference_at_length(thread, &reference, gone);
+        };
+        if answer.served > 0 {
+            let missed = (answer.served as usize).min(self.columns.levels);
+            self.charge(pc, self.columns.references(kind) + 1, missed);
         }
+        if let Some(line) = answer.departed {
+            let side = if kind == Kind::Fetch { &mut gone.code } else { &mut gone.data };
+            side.push(line);
+        }
+        pass(answer.standing)
     }
 
     fn transfer(&mut self, thread: ThreadId, transfer: &Transfer) {

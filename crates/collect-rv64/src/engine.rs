@@ -99,7 +99,7 @@ impl Engine {
         cpu.tlb.follow_generation(jit.generation());
         if let Found::Block { at, side, insns } = found {
             if let Some(site) = self.site.take() {
-                jit.link(site, cpu.pc, (at, side));
+                jit.link((site, cpu.pc), (at, side), cpu.tlb.linkable_state());
             }
             cpu.tlb.enter_jump(cpu.pc, jit.address(at));
             if let Some(site) = self.indirect.take() {

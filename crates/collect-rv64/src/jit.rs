@@ -4,7 +4,8 @@
 //! the same instructions at the same counts.
 //!
 //! Blocks are found by place in RAM and guest address. Jumps inside a page are
-//! linked, all others go through the hart's table of jumps. In profiled code a
+//! linked for good, jumps to fixed places of other pages while translations stay
+//! what they are, and computed ones go through the hart's table of jumps. In profiled code a
 //! jump inside a line enters by the side door: the line was fetched last, and is
 //! not touched again. When code is
 //! overwritten, the entries of its blocks become jumps to their own way out;
@@ -31,7 +32,7 @@ use ichnos_isa_rv64::Insn;
 use crate::code::{Code, Decoded};
 use crate::observe::Observer;
 use crate::ram::{CodeWrite, PAGE_SHIFT, PAGE_SIZE, Ram};
-use block::{Block, Door, ENTRY_JUMP, Translated};
+use block::{Block, Door, ENTRY_JUMP, Far, Translated};
 pub(crate) use state::{Reason, Shared};
 use thunks::Thunks;
 
@@ -46,6 +47,9 @@ const BLOCK_MOST: usize = 1 << 15;
 /// boot: at 1 translation dominates, above 10 the interpreter does.
 const HOT: u8 = 4;
 const HEAT: usize = 1 << 16;
+/// A jump to another page is linked so often: code that many address spaces share
+/// goes through the table of jumps in the end.
+const RELINKS: u8 = 64;
 
 /// Where a block stands in the guest: index into RAM, and guest address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -72,6 +76,9 @@ struct Site {
     displacement: CacheAddr,
     target: u64,
     door: Door,
+    /// What makes a jump to another page valid, and how often that may still
+    /// change.
+    far: Option<(Far, u8)>,
 }
 
 /// What to do at a place.
@@ -204,6 +211,7 @@ impl Jit {
             displacement: at.offset(l.displacement as u64),
             target: l.target,
             door: l.door,
+            far: l.far.map(|far| (far.standing_at(at), RELINKS)),
         }));
         Some(Known {
             at,
@@ -214,12 +222,33 @@ impl Jit {
         })
     }
 
-    /// Lets a jump go straight to the block that it was found to reach.
-    pub(crate) fn link(&mut self, site: u64, va: u64, (at, side): (CacheAddr, CacheAddr)) {
-        let Some(site) = self.sites.get(site as usize).filter(|s| s.target == va) else { return };
+    /// Lets a jump go straight to the block that it was found to reach, if it stays
+    /// in its page, else under this state of translations.
+    pub(crate) fn link(
+        &mut self,
+        (number, va): (u64, u64),
+        (at, side): (CacheAddr, CacheAddr),
+        state: Option<u32>,
+    ) {
+        let Some(site) = self.sites.get_mut(number as usize).filter(|s| s.target == va) else {
+            return;
+        };
         let to = if site.door == Door::Side { side } else { at };
-        let displacement = to.0 as i64 - (site.displacement.0 as i64 + 4);
-        self.memory.patch(site.displacement, &(displacement as i32).to_le_bytes());
+        let mut patches = [None; 3];
+        patches[0] = Some((site.displacement, displacement(site.displacement, to)));
+        if let Some((far, left)) = &mut site.far {
+            let Some(state) = state.filter(|_| *left > 0) else { return };
+            *left -= 1;
+            patches[1] = Some((CacheAddr(far.state as u64), state as i32));
+            if *left == 0 {
+                let other = CacheAddr(far.other as u64);
+                let by_table = CacheAddr(far.by_table as u64);
+                patches[2] = Some((other, displacement(other, by_table)));
+            }
+        }
+        for (at, value) in patches.into_iter().flatten() {
+            self.memory.patch(at, &value.to_le_bytes());
+        }
     }
 
     /// Ends blocks that contain code which was overwritten.
@@ -258,6 +287,11 @@ impl Jit {
         self.sites.clear();
         self.generation += 1;
     }
+}
+
+/// What a jump whose displacement stands at `from` needs to reach `to`.
+const fn displacement(from: CacheAddr, to: CacheAddr) -> i32 {
+    (to.0 as i64 - (from.0 as i64 + 4)) as i32
 }
 
 /// What is known of a place, as an answer.

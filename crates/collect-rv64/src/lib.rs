@@ -5,7 +5,8 @@
 //! the machine around it (memory, kernel or devices) answers when translations
 //! miss and when instructions concern more than the hart.
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Only `jit::enter`, which calls generated code, may use unsafe code.
+// Only `jit::enter`, which calls generated code, and `pages`, which asks for large
+// pages, may use unsafe code.
 #![deny(unsafe_code)]
 
 mod code;
@@ -19,6 +20,7 @@ mod gdb;
 mod jit;
 mod memory;
 mod observe;
+mod pages;
 pub mod profile;
 mod ram;
 mod recorder;

@@ -4,6 +4,8 @@
 //! Pages start out zero. In user mode the memory grows as frames are needed.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::pages::prefer_large;
+
 pub(crate) const PAGE_SHIFT: u32 = 12;
 pub(crate) const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
 
@@ -25,11 +27,9 @@ pub(crate) struct Ram {
 impl Ram {
     /// Zeroed memory of whole pages.
     pub(crate) fn new(pages: usize) -> Self {
-        Self {
-            bytes: vec![0; pages * PAGE_SIZE],
-            has_code: vec![false; pages],
-            written: Vec::new(),
-        }
+        let mut bytes = vec![0; pages * PAGE_SIZE];
+        prefer_large(&mut bytes);
+        Self { bytes, has_code: vec![false; pages], written: Vec::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -48,25 +48,48 @@ impl Ram {
     /// Adds zeroed pages at the end.
     pub(crate) fn grow(&mut self, pages: usize) {
         self.has_code.resize(self.pages() + pages, false);
-        self.bytes.resize(self.has_code.len() * PAGE_SIZE, 0);
+        let len = self.has_code.len() * PAGE_SIZE;
+        self.bytes.reserve_exact(len - self.bytes.len());
+        prefer_large(self.bytes.spare_capacity_mut());
+        self.bytes.resize(len, 0);
     }
 
     /// The little-endian number of `N` bytes at `index`; zero outside of RAM.
     #[inline(always)]
     pub(crate) fn read<const N: usize>(&self, index: usize) -> u64 {
-        let mut word = [0; 8];
-        if let Some(bytes) = self.bytes.get(index..).and_then(|b| b.first_chunk::<N>()) {
-            word[..N].copy_from_slice(bytes);
+        // One arm remains of each copy; copying slices would be a call.
+        let Some(bytes) = self.bytes.get(index..) else { return 0 };
+        match N {
+            1 => bytes.first_chunk().map_or(0, |b| u8::from_le_bytes(*b).into()),
+            2 => bytes.first_chunk().map_or(0, |b| u16::from_le_bytes(*b).into()),
+            4 => bytes.first_chunk().map_or(0, |b| u32::from_le_bytes(*b).into()),
+            8 => bytes.first_chunk().map_or(0, |b| u64::from_le_bytes(*b)),
+            _ => {
+                let mut word = [0; 8];
+                if let (Some(from), Some(to)) = (bytes.get(..N), word.get_mut(..N)) {
+                    to.copy_from_slice(from);
+                }
+                u64::from_le_bytes(word)
+            }
         }
-        u64::from_le_bytes(word)
     }
 
     /// Writes the low `N` bytes of `value` at `index`. The caller has made sure
     /// that the page holds no decoded code.
     #[inline(always)]
     pub(crate) fn write<const N: usize>(&mut self, index: usize, value: u64) {
-        if let Some(bytes) = self.bytes.get_mut(index..).and_then(|b| b.first_chunk_mut::<N>()) {
-            bytes.copy_from_slice(&value.to_le_bytes()[..N]);
+        let Some(bytes) = self.bytes.get_mut(index..) else { return };
+        let value = value.to_le_bytes();
+        match N {
+            1 => put::<1>(bytes, &value),
+            2 => put::<2>(bytes, &value),
+            4 => put::<4>(bytes, &value),
+            8 => put::<8>(bytes, &value),
+            _ => {
+                if let (Some(to), Some(from)) = (bytes.get_mut(..N), value.get(..N)) {
+                    to.copy_from_slice(from);
+                }
+            }
         }
     }
 
@@ -114,6 +137,14 @@ impl Ram {
     /// The next noted write.
     pub(crate) fn take_code_write(&mut self) -> Option<CodeWrite> {
         self.written.pop()
+    }
+}
+
+/// Puts the first `N` bytes of a value at the start of `bytes`, if they fit.
+#[inline(always)]
+fn put<const N: usize>(bytes: &mut [u8], value: &[u8; 8]) {
+    if let (Some(to), Some(from)) = (bytes.first_chunk_mut::<N>(), value.first_chunk::<N>()) {
+        *to = *from;
     }
 }
 

@@ -8,6 +8,8 @@
 //! never entered, and pages that hold decoded code have no write tag.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
 use crate::ram::{PAGE_SHIFT, PAGE_SIZE};
 use crate::trap::Access;
 
@@ -25,6 +27,12 @@ pub(crate) const JUMPS_COUNT: usize = 1 << 14;
 /// Epochs until the table of jumps must be emptied: the key has 16 bits, of
 /// which two are the bank.
 const EPOCHS: u64 = 1 << 14;
+/// No two states of translations, of whatever hart, have the same number while
+/// there are numbers left; jumps that know a block by its number are wrong never.
+static STATES: AtomicU32 = AtomicU32::new(1);
+/// The first number that is not given out: all states behind have this one, and
+/// no jump is linked under it.
+const LAST_STATE: u32 = (1 << 29) - 1;
 /// A tag that no page has: pages are multiples of their size.
 const NO_PAGE: u64 = 1;
 const PAGE_MASK: u64 = !(PAGE_SIZE as u64 - 1);
@@ -90,6 +98,10 @@ pub(crate) struct Tlb {
     epoch: u64,
     /// Epoch and bank, in the bits that addresses leave alone.
     pub(crate) key: u64,
+    /// The number of the present state of translations, and the bank: under it
+    /// generated code knows blocks of other pages.
+    pub(crate) state: u64,
+    number: u32,
     /// Where generated code finds computed jumps.
     pub(crate) jumps: Box<[Jump; JUMPS_COUNT]>,
     /// Which generation of generated code the jumps lead to.
@@ -100,16 +112,32 @@ pub(crate) struct Tlb {
 
 impl Tlb {
     pub(crate) fn new() -> Self {
-        Self {
+        let mut tlb = Self {
             banks: Box::new([[Entry::EMPTY; ENTRIES]; BANKS]),
             active: Bank::User as usize,
             used: [false; BANKS],
             epoch: 0,
             key: 0,
+            state: 0,
+            number: 0,
             jumps: Box::new([NO_JUMP; JUMPS_COUNT]),
             generation: 0,
             changes: 0,
-        }
+        };
+        tlb.new_number();
+        tlb
+    }
+
+    /// Jumps linked so far are not valid under this state.
+    fn new_number(&mut self) {
+        let next = |number: u32| (number < LAST_STATE).then_some(number + 1);
+        self.number = STATES.fetch_update(Relaxed, Relaxed, next).unwrap_or(LAST_STATE);
+        self.update_key();
+    }
+
+    /// Under which number a jump may be linked to a block of another page.
+    pub(crate) fn linkable_state(&self) -> Option<u32> {
+        (self.number < LAST_STATE).then_some(self.state as u32)
     }
 
     /// How often translations were forgotten or restricted.
@@ -130,6 +158,7 @@ impl Tlb {
 
     fn update_key(&mut self) {
         self.key = (self.epoch << 2 | self.active as u64) << 48;
+        self.state = u64::from(self.number << 2) | self.active as u64;
     }
 
     /// No jump found so far is valid any more.
@@ -140,7 +169,7 @@ impl Tlb {
             self.epoch = 0;
             self.jumps.fill(NO_JUMP);
         }
-        self.update_key();
+        self.new_number();
     }
 
     /// The active bank, for generated code.

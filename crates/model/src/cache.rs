@@ -38,7 +38,7 @@ pub use config::{
     Allocate, CacheConfig, Caches, Classify, HierarchyConfig, Hints, Inclusion, LevelConfig,
     Modify, Placement, Sharing, Straddle, WritePolicy,
 };
-pub use filter::{Filterable, Reference, Standing};
+pub use filter::{AtOnce, Filterable, Reference, Standing};
 pub use hierarchy::Hierarchy;
 pub use observe::{Access, LevelCounts, Observe, Unobserved};
 pub use per_pc::{PcCounts, PerPc};

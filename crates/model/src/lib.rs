@@ -54,10 +54,10 @@ pub use branch::{
     PredictionCount, ReturnStack, Tage, TageConfig, TargetBuffer, Tournament,
 };
 pub use cache::{
-    Access, Allocate, CacheConfig, CacheStats, Caches, Cause, Classify, Filterable, Hierarchy,
-    HierarchyConfig, HierarchyReport, Hints, Inclusion, InstanceReport, LevelConfig, LevelCounts,
-    MemoryStats, Modify, Observe, PcCounts, PerPc, PerRegion, PerThread, Placement, Reference,
-    Region, Sharing, Stamps, Standing, Straddle, Unobserved, WritePolicy,
+    Access, Allocate, AtOnce, CacheConfig, CacheStats, Caches, Cause, Classify, Filterable,
+    Hierarchy, HierarchyConfig, HierarchyReport, Hints, Inclusion, InstanceReport, LevelConfig,
+    LevelCounts, MemoryStats, Modify, Observe, PcCounts, PerPc, PerRegion, PerThread, Placement,
+    Reference, Region, Sharing, Stamps, Standing, Straddle, Unobserved, WritePolicy,
 };
 pub use error::Error;
 pub use estimate::Estimate;

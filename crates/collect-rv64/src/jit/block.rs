@@ -11,9 +11,9 @@ use ichnos_isa_rv64::Insn;
 
 use crate::cpu::SINK;
 use crate::jit::profiled::Helper;
-use crate::jit::state::{CEILING, mapped, operand, x_place};
+use crate::jit::state::{CEILING, STATE, mapped, operand, x_place};
 use crate::jit::thunks::Thunks;
-use crate::jit::x86::{Alu, Code, Cond, Hole, Mem, Operand, R13, RAX, RCX, Reg, W64};
+use crate::jit::x86::{Alu, Code, Cond, Hole, Mem, Operand, R13, RAX, RCX, Reg, W32, W64};
 use crate::jit::{float, integer, transfer};
 use crate::profile::Book;
 use crate::ram::PAGE_SIZE;
@@ -26,9 +26,31 @@ pub(crate) const ENTRY_JUMP: usize = 5;
 pub(crate) struct Link {
     /// Where its displacement stands, from the block's start.
     pub(crate) displacement: usize,
-    /// The guest address it goes to, in the same page.
+    /// The guest address it goes to.
     pub(crate) target: u64,
     pub(crate) door: Door,
+    /// For a jump to another page: what makes it valid.
+    pub(crate) far: Option<Far>,
+}
+
+/// The parts of a jump to another page, from the block's start. It compares the
+/// state of translations with the one under which it was linked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Far {
+    /// The number that is compared with.
+    pub(crate) state: usize,
+    /// The displacement of the jump that leaves under another state.
+    pub(crate) other: usize,
+    /// The way through the hart's table of jumps.
+    pub(crate) by_table: usize,
+}
+
+impl Far {
+    /// The same of a block that stands at `at`.
+    pub(crate) const fn standing_at(self, at: CacheAddr) -> Self {
+        let at = at.0 as usize;
+        Self { state: self.state + at, other: self.other + at, by_table: self.by_table + at }
+    }
 }
 
 /// Where a linked jump enters a block.
@@ -280,13 +302,13 @@ impl<'a> Block<'a> {
     }
 
     /// Counts what has retired and goes on at a fixed guest address. Inside the
-    /// page the jump can be linked: the page's translation is the present one.
+    /// page the jump can be linked for good: the page's translation is the present
+    /// one.
     pub(crate) fn go(&mut self, retired: usize, target: u64, door: Door) {
         self.retire(retired);
         let same_page = (target ^ self.start) < PAGE_SIZE as u64;
         if !same_page {
-            self.code.mov_imm(RAX, target);
-            return self.jump_to(self.thunks.indirect);
+            return self.go_far(target, door);
         }
         let hole = self.code.jump();
         match door {
@@ -295,11 +317,33 @@ impl<'a> Block<'a> {
             _ => {}
         }
         self.code.fill_here(hole);
+        self.ask_for_link(Link { displacement: hole.0, target, door, far: None });
+    }
+
+    /// Leaves so that the jump is linked.
+    fn ask_for_link(&mut self, link: Link) {
         let site = self.first_site + self.links.len() as u64;
-        self.links.push(Link { displacement: hole.0, target, door });
-        self.code.mov_imm(RAX, target);
+        self.links.push(link);
+        self.code.mov_imm(RAX, link.target);
         self.code.mov_imm(RCX, site);
         self.jump_to(self.thunks.link);
+    }
+
+    /// Goes on at a fixed guest address of another page. The jump can be linked as
+    /// long as translations are what they were then.
+    fn go_far(&mut self, target: u64, door: Door) {
+        // A large number forces the long form of the instruction. No state has it.
+        self.code.alu_imm(W32, Alu::Cmp, Operand::Mem(STATE), i32::MAX);
+        let state = self.code.here() - 4;
+        let other = self.code.jump_if(Cond::NotEqual);
+        let hole = self.code.jump();
+        let by_table = self.code.here();
+        self.code.mov_imm(RAX, target);
+        self.jump_to(self.thunks.indirect);
+        self.code.fill_here(other);
+        self.code.fill_here(hole);
+        let far = Far { state, other: other.0, by_table };
+        self.ask_for_link(Link { displacement: hole.0, target, door, far: Some(far) });
     }
 
     /// The present instruction goes to the interpreter if the condition holds.

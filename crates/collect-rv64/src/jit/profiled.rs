@@ -89,11 +89,12 @@ impl Block<'_> {
     fn touch_line(&mut self, at: u64, size: u8) {
         let Some(book) = &mut self.book else { return };
         let word = book.line(at);
+        let frame = book.frame(at).unwrap_or(word);
         let site = Packed { size, store: false, follows: 0, index: self.index as u16 }.pack();
         let helper = Helper::Fetch { pc: self.pc, at, site };
         self.code.mov(W64, RCX, Operand::Mem(Mem::at(R14, 8 * word as i32)));
-        self.code.test(RCX);
-        // Zero is an unknown line, a negative word one whose page left the TLB.
+        // Zero is an unknown line, a negative sum one whose page left the TLB.
+        self.code.alu(W64, Alu::Add, RCX, Operand::Mem(Mem::at(R14, 8 * frame as i32)));
         let number = self.help_if(Cond::LessEqual, helper);
         self.code.lea_times_four(RDX, R13, self.time(0));
         self.code.store(8, Mem::at(RCX, 0), RDX);

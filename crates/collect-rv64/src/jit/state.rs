@@ -114,4 +114,5 @@ pub(crate) const INDIRECT: Mem = field(offset_of!(Cpu, shared.indirect));
 pub(crate) const FLOAT_STATE: Mem = field(offset_of!(Cpu, float_state));
 pub(crate) const FRM: Mem = field(offset_of!(Cpu, frm));
 pub(crate) const JUMPS: Mem = field(offset_of!(Cpu, tlb.jumps));
+pub(crate) const STATE: Mem = field(offset_of!(Cpu, tlb.state));
 pub(crate) const KEY: Mem = field(offset_of!(Cpu, tlb.key));

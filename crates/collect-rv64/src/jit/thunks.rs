@@ -115,7 +115,14 @@ fn call_helper(code: &mut Code, helper: Mem) -> CacheAddr {
     code.mov_rr(RSI, RAX);
     code.mov(W64, RDI, Operand::Mem(CONTEXT));
     code.call_mem(helper);
+    // The guest's flags are the host's: what a helper raised is undone, which is
+    // hardly ever needed and slow.
+    code.control(3, MXCSR);
+    code.mov(W32, RCX, Operand::Mem(MXCSR_KEPT));
+    code.alu(W32, Alu::Cmp, RCX, Operand::Mem(MXCSR));
+    let same = code.jump_if(Cond::Equal);
     code.control(2, MXCSR_KEPT);
+    code.fill_here(same);
     code.alu_imm(W64, Alu::Add, Operand::Reg(RSP), 8);
     for reg in LOST.into_iter().rev() {
         code.pop(reg);

@@ -1,5 +1,9 @@
-//! What generated code counts in: for each static place an arc or a line of code
-//! a word of an arena, at the same offset in every thread's arena.
+//! What generated code counts in: for each static arc and each line of code a
+//! word of an arena, at the same offset in every thread's arena.
+//!
+//! The lines of a frame, which is a page of 4 KiB or a smaller one, have words in
+//! succession, and behind them the frame has one that is added to them when they
+//! are read: all are hidden and shown at once by it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::HashMap;
@@ -10,6 +14,11 @@ use crate::jit::Mix;
 /// Words of an arena: two for each block that the code memory can hold, and
 /// more.
 pub(crate) const ARENA: usize = 1 << 19;
+
+/// Lowest bits of page numbers that are told apart. A power of two.
+const SEEN: usize = 1 << 12;
+/// A frame is not larger: a power of two.
+const FRAME_SHIFT: u32 = 12;
 
 /// A static arc with its word.
 #[derive(Clone, Copy, Debug)]
@@ -24,9 +33,14 @@ pub(crate) struct StaticArc {
 pub(crate) struct Book {
     next: u32,
     pub(crate) arcs: Vec<StaticArc>,
-    lines: HashMap<u64, u32, BuildHasherDefault<Mix>>,
-    /// The words of the lines of each page.
+    /// The first word of each frame.
+    frames: HashMap<u64, u32, BuildHasherDefault<Mix>>,
+    /// The words of the frames of each page.
     pages: HashMap<u64, Vec<u32>, BuildHasherDefault<Mix>>,
+    /// For the lowest bits of a page's number, whether such a page has frames:
+    /// most pages that come and go hold data.
+    seen: Box<[u64; SEEN / 64]>,
+    frame_shift: u32,
     page_shift: u32,
     /// The ends of instructions with computed targets.
     indirect: Vec<u64>,
@@ -43,8 +57,10 @@ impl Book {
         Self {
             next: 0,
             arcs: Vec::new(),
-            lines: HashMap::default(),
+            frames: HashMap::default(),
             pages: HashMap::default(),
+            seen: Box::new([0; SEEN / 64]),
+            frame_shift: page_shift.min(FRAME_SHIFT),
             page_shift,
             indirect: Vec::new(),
             code_shift,
@@ -55,7 +71,7 @@ impl Book {
 
     /// Whether one more block's words fit.
     pub(crate) fn has_room(&self) -> bool {
-        (self.next as usize) < ARENA - 1024
+        (self.next as usize) < ARENA - 4096
     }
 
     fn word(&mut self) -> u32 {
@@ -71,22 +87,41 @@ impl Book {
         word
     }
 
+    /// How many words a frame has.
+    pub(crate) fn frame_words(&self) -> usize {
+        1 << (self.frame_shift - self.code_shift)
+    }
+
+    fn word_in(&self, first: u32, pc: u64) -> u32 {
+        first + ((pc >> self.code_shift) as u32 & (self.frame_words() as u32 - 1))
+    }
+
     /// The word of the line of code at `pc`: where its time of use is written,
     /// or zero.
     pub(crate) fn line(&mut self, pc: u64) -> u32 {
-        let line = pc >> self.code_shift;
-        if let Some(&word) = self.lines.get(&line) {
+        if let Some(word) = self.known_line(pc) {
             return word;
         }
-        let word = self.word();
-        self.lines.insert(line, word);
-        self.pages.entry(pc >> self.page_shift).or_default().push(word);
-        word
+        let first = self.next;
+        let words = self.frame_words() as u32;
+        self.next += words + 1;
+        self.frames.insert(pc >> self.frame_shift, first);
+        let page = pc >> self.page_shift;
+        self.pages.entry(page).or_default().push(first + words);
+        let bit = page as usize & (SEEN - 1);
+        self.seen[bit / 64] |= 1 << (bit % 64);
+        self.word_in(first, pc)
     }
 
-    /// The word of a line, if generated code knows it.
+    /// The word of the frame of `pc`: what is added to the words of its lines.
+    pub(crate) fn frame(&self, pc: u64) -> Option<u32> {
+        let first = self.frames.get(&(pc >> self.frame_shift));
+        first.map(|first| first + self.frame_words() as u32)
+    }
+
+    /// The word of a line, if generated code knows its frame.
     pub(crate) fn known_line(&self, pc: u64) -> Option<u32> {
-        self.lines.get(&(pc >> self.code_shift)).copied()
+        self.frames.get(&(pc >> self.frame_shift)).map(|&first| self.word_in(first, pc))
     }
 
     /// A number for an instruction with computed targets that ends at `from`.
@@ -100,17 +135,24 @@ impl Book {
         self.indirect.get(site as usize).copied()
     }
 
-    /// The words of the lines of a page that generated code knows.
-    pub(crate) fn lines_of_page(&self, pc: u64) -> &[u32] {
-        self.pages.get(&(pc >> self.page_shift)).map_or(&[], Vec::as_slice)
+    /// The words of the frames of a page that generated code knows.
+    #[inline]
+    pub(crate) fn frames_of_page(&self, pc: u64) -> &[u32] {
+        let page = pc >> self.page_shift;
+        let bit = page as usize & (SEEN - 1);
+        if self.seen[bit / 64] >> (bit % 64) & 1 == 0 {
+            return &[];
+        }
+        self.pages.get(&page).map_or(&[], Vec::as_slice)
     }
 
     /// Forgets all: nothing is translated any more.
     pub(crate) fn clear(&mut self) {
         self.next = 0;
         self.arcs.clear();
-        self.lines.clear();
+        self.frames.clear();
         self.indirect.clear();
         self.pages.clear();
+        self.seen.fill(0);
     }
 }

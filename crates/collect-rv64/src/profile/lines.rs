@@ -3,7 +3,10 @@
 //! instead of in the page table, so that one look both translates and answers
 //! the caches.
 //!
-//! A line whose page left the TLB is hidden: it comes back with its page.
+//! A line whose page left the TLB is hidden: it comes back with its page. For each
+//! page a record says which of its lines may be in the table, so that a page that
+//! comes or goes costs a visit of those alone. A line is in the table only while
+//! its page has a record.
 //!
 //! One bank for each mode, as in `tlb`. A line is in the table only while its
 //! page's translation is, while the models let it pass, and while RAM stays
@@ -24,6 +27,24 @@ const NO_LINE: u64 = 1;
 /// What a hidden line's tags have besides: no line's address ends so.
 const HIDDEN: u64 = 2;
 const BANKS: usize = 4;
+
+/// Pages that have records. A power of two.
+const PAGES: usize = 2048;
+/// No page: an address has fewer bits.
+const NO_PAGE: u64 = u64::MAX;
+/// What the number of a page has besides that is not in the TLB.
+const ABSENT: u64 = 1 << 63;
+
+/// What is known of a page.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    /// Its number, and whether it is absent.
+    number: u64,
+    /// Which of its lines may be in the table, by the lowest bits of their numbers.
+    lines: u64,
+}
+
+const UNKNOWN: Page = Page { number: NO_PAGE, lines: 0 };
 
 /// A line that passes.
 #[derive(Clone, Copy, Debug)]
@@ -57,34 +78,52 @@ struct Basis {
 pub(crate) struct Lines {
     banks: [Vec<Line>; BANKS],
     active: usize,
+    /// So many banks, from the first on, may hold lines.
+    in_use: usize,
     shift: u32,
+    /// Bytes of a page of the TLB as a power of two.
+    page_shift: u32,
+    pages: Vec<Page>,
+    /// For each record a bit: those that are clear name no lines.
+    used: [u64; PAGES / 64],
+    /// The same: those that are clear are of no page.
+    known: [u64; PAGES / 64],
     basis: Basis,
-    /// For each bank a bit an entry: those that are empty are clear.
-    filled: [Vec<u64>; BANKS],
     stamps: Stamps,
 }
 
 impl Lines {
-    /// An empty table for lines of `1 << shift` bytes, with their times of use.
-    pub(crate) fn new(shift: u32, stamps: Stamps) -> Self {
+    /// An empty table for lines of `1 << shift` bytes in pages of `1 << page_shift`,
+    /// with their times of use.
+    pub(crate) fn new((shift, page_shift): (u32, u32), stamps: Stamps) -> Self {
         Self {
             banks: std::array::from_fn(|_| Vec::new()),
             active: 0,
+            in_use: 0,
             shift,
+            page_shift,
+            pages: vec![UNKNOWN; PAGES],
+            used: [0; PAGES / 64],
+            known: [0; PAGES / 64],
             basis: Basis { changes: 0, ram: 0 },
-            filled: std::array::from_fn(|_| Vec::new()),
             stamps,
         }
     }
 
     /// Follows the hart to its present translations, and RAM to its place.
     pub(crate) fn follow(&mut self, tlb: &Tlb, ram: u64) {
+        self.follow_changes(tlb, ram);
+        self.select(tlb.active());
+    }
+
+    /// The same while the hart's mode stays what it is.
+    #[inline]
+    pub(crate) fn follow_changes(&mut self, tlb: &Tlb, ram: u64) {
         let now = Basis { changes: tlb.changes(), ram };
         if now != self.basis {
             self.clear();
             self.basis = now;
         }
-        self.select(tlb.active());
     }
 
     /// Without translations there is one bank.
@@ -92,7 +131,7 @@ impl Lines {
         self.active = bank & (BANKS - 1);
         if self.banks[self.active].is_empty() {
             self.banks[self.active] = vec![Line::EMPTY; LINE_ENTRIES];
-            self.filled[self.active] = vec![0; LINE_ENTRIES / 64];
+            self.in_use = self.in_use.max(self.active + 1);
         }
     }
 
@@ -146,71 +185,130 @@ impl Lines {
         self.stamps.get(slot as usize).map_or(std::ptr::null(), std::ptr::from_ref)
     }
 
-    /// Lets the line of `va` pass: loads, stores, both or neither.
+    /// The record of the page of `va`, or of another page in its place.
+    #[inline(always)]
+    fn page_at(&mut self, va: u64) -> (u64, &mut Page) {
+        let number = va >> self.page_shift;
+        (number, &mut self.pages[number as usize & (PAGES - 1)])
+    }
+
+    /// The bit of a line in its page's record. Lines of large pages share bits.
+    #[inline(always)]
+    const fn bit(&self, va: u64) -> u64 {
+        1 << (va >> self.shift & 63)
+    }
+
+    /// Whether the page of `va` is known to be in the TLB.
+    #[inline(always)]
+    pub(crate) fn page_passes(&self, va: u64) -> bool {
+        let number = va >> self.page_shift;
+        self.pages[number as usize & (PAGES - 1)].number == number
+    }
+
+    /// Lets the line of `va` pass: loads, stores, both or neither. Its page must
+    /// be in the TLB.
     pub(crate) fn enter(&mut self, va: u64, (read, write): (bool, bool), addend: u64, slot: u32) {
         let (line, place, stamp) = (self.line(va), self.slot(va), self.stamp_of(slot));
+        let (bit, (number, page)) = (self.bit(va), self.page_at(va));
+        if page.number != number {
+            return;
+        }
+        page.lines |= bit;
+        let record = number as usize & (PAGES - 1);
+        self.used[record / 64] |= 1 << (record % 64);
         let tag = |passes: bool| if passes && !stamp.is_null() { line } else { NO_LINE };
         let Some(entry) = self.banks[self.active].get_mut(place) else { return };
         *entry = Line { read: tag(read), write: tag(write), addend, stamp };
-        self.filled[self.active][place / 64] |= 1 << (place % 64);
     }
 
     /// The line of `va` passes no longer.
+    #[inline]
     pub(crate) fn forget(&mut self, va: u64) {
         let (line, place) = (self.line(va), self.slot(va));
-        for bank in &mut self.banks {
+        for bank in self.banks.iter_mut().take(self.in_use) {
             if let Some(entry) = bank.get_mut(place)
                 && (entry.read & !HIDDEN == line || entry.write & !HIDDEN == line)
             {
                 (entry.read, entry.write) = (NO_LINE, NO_LINE);
             }
         }
-    }
-
-    /// Visits the filled entries among `lines` from `first` on.
-    fn visit(&mut self, first: usize, lines: usize, mut visit: impl FnMut(&mut Line)) {
-        for (bank, filled) in self.banks.iter_mut().zip(&mut self.filled) {
-            let groups = first / 64..(first + lines).div_ceil(64);
-            let Some(bits) = filled.get_mut(groups.clone()) else { continue };
-            for (group, bits) in groups.zip(bits) {
-                let mut left = *bits;
-                while left != 0 {
-                    let bit = left.trailing_zeros();
-                    left &= left - 1;
-                    let Some(entry) = bank.get_mut(64 * group + bit as usize) else { continue };
-                    visit(entry);
-                    if entry.read == NO_LINE && entry.write == NO_LINE {
-                        *bits &= !(1 << bit);
-                    }
-                }
+        if self.page_shift <= self.shift + 6 {
+            let (bit, (number, page)) = (self.bit(va), self.page_at(va));
+            if page.number & !ABSENT == number {
+                page.lines &= !bit;
             }
         }
     }
 
-    /// Changes the tags of a page's lines.
-    fn retag(&mut self, va: u64, bytes: u64, change: impl Fn(u64) -> u64) {
-        let start = va & !(bytes - 1);
-        let inside = |tag: u64| tag & !(bytes - 1) == start && tag != NO_LINE;
-        let lines = (bytes >> self.shift).min(LINE_ENTRIES as u64) as usize;
-        let first = self.slot(start) & !(lines - 1);
-        self.visit(first, lines, |entry| {
-            let tag = |tag: u64| if inside(tag) { change(tag) } else { tag };
-            (entry.read, entry.write) = (tag(entry.read), tag(entry.write));
-        });
+    /// Changes the tags of the lines of a page that may be in the table.
+    #[inline(always)]
+    fn retag(&mut self, page: Page, change: impl Fn(u64) -> u64) {
+        let start = (page.number & !ABSENT) << self.page_shift;
+        let inside = |tag: u64| (tag ^ start) >> self.page_shift == 0 && tag != NO_LINE;
+        let tag = |tag: u64| if inside(tag) { change(tag) } else { tag };
+        let mut left = page.lines;
+        while left != 0 {
+            let first = start | u64::from(left.trailing_zeros()) << self.shift;
+            left &= left - 1;
+            let mut at = first;
+            while (at ^ start) >> self.page_shift == 0 {
+                let place = self.slot(at);
+                for bank in self.banks.iter_mut().take(self.in_use) {
+                    let Some(entry) = bank.get_mut(place) else { continue };
+                    (entry.read, entry.write) = (tag(entry.read), tag(entry.write));
+                }
+                at = at.wrapping_add(64 << self.shift);
+            }
+        }
     }
 
-    /// Hides the lines of a page.
-    pub(crate) fn hide_page(&mut self, va: u64, bytes: u64) {
-        self.retag(va, bytes, |tag| tag | HIDDEN);
+    /// The page of `va` left the TLB: hides its lines.
+    #[inline]
+    pub(crate) fn hide_page(&mut self, va: u64) {
+        let record = (va >> self.page_shift) as usize & (PAGES - 1);
+        if self.known[record / 64] >> (record % 64) & 1 == 0 {
+            return;
+        }
+        let (number, page) = self.page_at(va);
+        if page.number != number {
+            return;
+        }
+        let hidden = *page;
+        page.number |= ABSENT;
+        if hidden.lines != 0 {
+            self.retag(hidden, |tag| tag | HIDDEN);
+        }
     }
 
-    /// Lets the hidden lines of a page pass again.
-    pub(crate) fn show_page(&mut self, va: u64, bytes: u64) {
-        self.retag(va, bytes, |tag| tag & !HIDDEN);
+    /// The page of `va` is in the TLB: its hidden lines pass again.
+    pub(crate) fn show_page(&mut self, va: u64) {
+        let (number, page) = self.page_at(va);
+        let record = number as usize & (PAGES - 1);
+        let old = std::mem::replace(page, Page { number, lines: 0 });
+        if old.number & !ABSENT == number {
+            page.lines = old.lines;
+            if old.number != number && old.lines != 0 {
+                self.retag(old, |tag| tag & !HIDDEN);
+            }
+        } else {
+            self.known[record / 64] |= 1 << (record % 64);
+            if old.lines != 0 {
+                self.retag(old, |_| NO_LINE);
+            }
+        }
     }
 
     /// No line passes any longer.
     pub(crate) fn clear(&mut self) {
-        self.visit(0, LINE_ENTRIES, |entry| *entry = Line::EMPTY);
+        for group in 0..self.used.len() {
+            let mut left = std::mem::take(&mut self.used[group]);
+            while left != 0 {
+                let at = 64 * group + left.trailing_zeros() as usize;
+                left &= left - 1;
+                let page = self.pages[at];
+                self.retag(page, |_| NO_LINE);
+                self.pages[at].lines = 0;
+            }
+        }
     }
 }

@@ -8,14 +8,15 @@ use super::arcs::{Arcs, NOWHERE};
 use super::book::Book;
 use super::deduce::{Counts, Irregular, Profile};
 use super::models::{Detail, Gone, Models, Pass, Reference, ReferenceKind, Shape};
-use super::tables::{NO_PAGE, PAGES, Tables, new_tables};
+use super::tables::{Tables, new_tables};
 use super::words::{Run, Words};
 use crate::ram::PAGE_SIZE;
 
 /// No line of code.
 pub(super) const NO_LINE: u64 = u64::MAX;
-/// Marks the word of a line of code whose page left the TLB; addresses of the host
-/// are positive, so that one compare finds both this and zero.
+/// The word of a frame whose page left the TLB, else zero. Addresses of the host
+/// are positive: the sum of a frame's word and a line's is so only if the line
+/// passes.
 const HIDDEN: u64 = 1 << 63;
 
 /// The profile of a run so far.
@@ -27,6 +28,8 @@ pub(crate) struct Profiler<M> {
     pub(super) thread: ThreadId,
     pub(super) now: Box<Tables>,
     pub(super) others: Vec<Option<Box<Tables>>>,
+    /// Where the thread goes on if nothing jumps.
+    pub(super) next: u64,
     pub(super) clock: u64,
     pub(super) pc: u64,
     pub(super) len: u8,
@@ -74,6 +77,7 @@ impl<M: Models> Profiler<M> {
             page_shift: shape.page.trailing_zeros(),
             thread,
             others: Vec::new(),
+            next: NOWHERE,
             clock: 0,
             pc: 0,
             len: 0,
@@ -117,15 +121,18 @@ impl<M: Models> Profiler<M> {
         let tables = self.others[new].take();
         let tables = tables.unwrap_or_else(|| new_tables(&mut self.models, &self.shape, thread));
         self.close_run();
+        self.now.next = self.next;
         self.others[old] = Some(std::mem::replace(&mut self.now, tables));
         self.thread = thread;
-        self.run = self.now.next;
+        self.next = self.now.next;
+        self.run = self.next;
         self.forget_line();
         self.models.resume(thread, &mut self.gone);
         self.forget_gone();
     }
 
     /// What the models no longer let pass.
+    #[inline]
     fn forget_gone(&mut self) {
         while let Some(line) = self.gone.code.pop() {
             self.forget_code(line.0);
@@ -140,16 +147,11 @@ impl<M: Models> Profiler<M> {
 
     /// A page left the TLB: its lines pass only when it is back.
     fn hide_page(&mut self, va: u64) {
-        let page = va >> self.page_shift;
-        for known in &mut self.now.pages {
-            let slot = &mut known[page as usize & (PAGES - 1)];
-            *slot = if *slot == page { NO_PAGE } else { *slot };
-        }
-        self.now.data.hide_page(va, self.shape.page);
-        self.now.code.hide_page(va, self.shape.page);
-        for &word in self.book.lines_of_page(va) {
-            if let Some(word) = self.now.arena.get_mut(word as usize).filter(|word| **word != 0) {
-                *word |= HIDDEN;
+        self.now.data.hide_page(va);
+        self.now.code.hide_page(va);
+        for &word in self.book.frames_of_page(va) {
+            if let Some(word) = self.now.arena.get_mut(word as usize) {
+                *word = HIDDEN;
                 self.code_lost = true;
             }
         }
@@ -160,27 +162,25 @@ impl<M: Models> Profiler<M> {
 
     /// A page is in the TLB.
     fn show_page(&mut self, va: u64, kind: ReferenceKind) {
-        let page = va >> self.page_shift;
-        let code = kind == ReferenceKind::Fetch;
-        self.now.pages[usize::from(code)][page as usize & (PAGES - 1)] = page;
-        if !code {
-            return self.now.data.show_page(va, self.shape.page);
+        if kind != ReferenceKind::Fetch {
+            return self.now.data.show_page(va);
         }
-        self.now.code.show_page(va, self.shape.page);
-        for &word in self.book.lines_of_page(va) {
+        self.now.code.show_page(va);
+        for &word in self.book.frames_of_page(va) {
             if let Some(word) = self.now.arena.get_mut(word as usize) {
-                *word &= !HIDDEN;
+                *word = 0;
             }
         }
     }
 
     /// Asks for the page of a reference, unless it is known to be in the TLB.
     /// Whether it passes henceforth.
+    #[inline]
     pub(super) fn page(&mut self, kind: ReferenceKind, addr: u64, size: u64) -> bool {
         let last = addr.wrapping_add(size - 1) >> self.page_shift;
         let page = addr >> self.page_shift;
-        let side = usize::from(kind == ReferenceKind::Fetch);
-        if page == last && self.now.pages[side][page as usize & (PAGES - 1)] == page {
+        let side = if kind == ReferenceKind::Fetch { &self.now.code } else { &self.now.data };
+        if page == last && side.page_passes(addr) {
             return true;
         }
         self.extra_pages[kind as usize] += u64::from(page != last);
@@ -226,7 +226,7 @@ impl<M: Models> Profiler<M> {
     /// Control goes from where it was to `pc`.
     #[inline(always)]
     pub(super) fn jump(&mut self, pc: u64) {
-        self.arcs.count(self.now.next, pc);
+        self.arcs.count(self.next, pc);
         self.close_run();
         self.run = pc;
         if pc >> self.book.code_shift != self.line {
@@ -237,18 +237,19 @@ impl<M: Models> Profiler<M> {
     /// What ran since the last jump is known to have run.
     #[inline(always)]
     pub(crate) fn close_run(&mut self) {
-        if self.now.next != NOWHERE {
-            self.words.ran((self.run, self.now.next));
+        if self.next != NOWHERE {
+            self.words.ran((self.run, self.next));
         }
     }
 
     /// Tells the caches a reference.
+    #[inline]
     pub(super) fn tell(&mut self, kind: ReferenceKind, addr: u64, size: u64, sub: u64) -> Pass {
         let line = match kind {
-            ReferenceKind::Fetch => self.shape.code_line,
-            _ => self.shape.data_line,
+            ReferenceKind::Fetch => self.book.code_shift,
+            _ => self.book.data_shift,
         };
-        let parts = (addr.wrapping_add(size - 1) / line).wrapping_sub(addr / line);
+        let parts = (addr.wrapping_add(size - 1) >> line).wrapping_sub(addr >> line);
         self.told[kind as usize] += 1 + parts;
         self.extra[kind as usize] += parts;
         let reference = self.reference_of(kind, addr, size, sub);
@@ -345,10 +346,16 @@ impl<M: Models> Profiler<M> {
         self.now.data.enter(addr, passes.0, 0, passes.1);
     }
 
+    #[inline(always)]
     pub(super) fn irregular(&mut self, flags: AccessFlags, which: usize) {
         if flags == AccessFlags::ATOMIC {
-            self.irregular.entry(self.pc).or_default()[which] += 1;
+            self.count_irregular(which);
         }
+    }
+
+    #[inline(never)]
+    fn count_irregular(&mut self, which: usize) {
+        self.irregular.entry(self.pc).or_default()[which] += 1;
     }
 
     /// A run of instructions whose bytes must be read while they are there.
@@ -386,7 +393,7 @@ impl<M: Models> Profiler<M> {
 
     fn nexts(&self) -> Vec<u64> {
         let others = self.others.iter().flatten();
-        let all = others.map(|t| t.next).chain([self.now.next]);
+        let all = others.map(|t| t.next).chain([self.next]);
         all.filter(|&next| next != NOWHERE).collect()
     }
 

@@ -12,10 +12,6 @@ use crate::trap::Access;
 
 /// Entries of the table of computed transfers. A power of two.
 pub(crate) const INDIRECT_ENTRIES: usize = 1 << 12;
-/// Pages that are remembered. A power of two.
-pub(super) const PAGES: usize = 512;
-/// No page: an address has fewer bits.
-pub(super) const NO_PAGE: u64 = u64::MAX;
 
 /// A computed transfer that generated code knows: where it leads, and how often
 /// it was made since it was entered here.
@@ -64,13 +60,11 @@ pub(crate) struct Start {
 /// One thread's tables.
 #[derive(Debug)]
 pub(super) struct Tables {
-    /// Where it goes on if nothing jumps.
+    /// Where it goes on if nothing jumps, while another thread runs.
     pub(super) next: u64,
     pub(super) data: Lines,
-    /// Lines of code, for the interpreter.
+    /// Lines of code, for the interpreter; pages of code, for all.
     pub(super) code: Lines,
-    /// Pages of data and of code known to be in the TLB, by their lowest bits.
-    pub(super) pages: [Vec<u64>; 2],
     /// Words of generated code.
     pub(super) arena: Vec<u64>,
     pub(super) indirect: Vec<Indirect>,
@@ -85,7 +79,7 @@ pub(super) fn new_tables<M: Models>(
     let mut lines = |bytes: u64, kind| {
         let stamps = models.stamps(thread, kind);
         let stamps = stamps.unwrap_or_else(|| [AtomicU64::new(0)].into());
-        let mut lines = Lines::new(bytes.trailing_zeros(), stamps);
+        let mut lines = Lines::new((bytes.trailing_zeros(), shape.page.trailing_zeros()), stamps);
         lines.select(0);
         lines
     };
@@ -93,7 +87,6 @@ pub(super) fn new_tables<M: Models>(
         next: NOWHERE,
         data: lines(shape.data_line, ReferenceKind::Load),
         code: lines(shape.code_line, ReferenceKind::Fetch),
-        pages: [vec![NO_PAGE; PAGES], vec![NO_PAGE; PAGES]],
         arena: Vec::new(),
         indirect: Vec::new(),
     })

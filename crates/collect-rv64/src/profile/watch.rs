@@ -23,11 +23,11 @@ impl<M: Models> Observer for Profiler<M> {
     fn insn(&mut self, pc: GuestVa, len: u8, kind: InsnKind) {
         self.clock += 1;
         (self.pc, self.len, self.kind) = (pc.0, len, kind);
-        if pc.0 != self.now.next {
+        if pc.0 != self.next {
             self.jump(pc.0);
         }
         let end = pc.0.wrapping_add(len.into());
-        self.now.next = end;
+        self.next = end;
         if end > self.line_end {
             self.fetch(pc.0, len.into());
         }
@@ -61,7 +61,7 @@ impl<M: Models> Observer for Profiler<M> {
     }
 
     fn abandon(&mut self) {
-        (self.now.next, self.again, self.line_end) = (self.pc, self.pc, 0);
+        (self.next, self.again, self.line_end) = (self.pc, self.pc, 0);
     }
 
     #[inline(always)]
@@ -90,11 +90,11 @@ impl<M: Models> Observer for Profiler<M> {
     }
 
     fn start(&mut self, cpu: &Cpu, ram: *mut u8) -> Option<Start> {
-        if cpu.pc == self.now.next {
+        if cpu.pc == self.next {
             self.close_run();
         } else {
             self.jump(cpu.pc);
-            self.now.next = cpu.pc;
+            self.next = cpu.pc;
         }
         self.generated = true;
         self.now.data.follow(&cpu.tlb, ram as u64);
@@ -114,8 +114,8 @@ impl<M: Models> Observer for Profiler<M> {
         self.clock = clock;
         self.forget_line();
         let end = indirect.and_then(|site| self.book.indirect_end(site));
-        self.now.next = end.unwrap_or(pc);
-        self.run = self.now.next;
+        self.next = end.unwrap_or(pc);
+        self.run = self.next;
     }
 
     fn enter_indirect(&mut self, site: u32, pc: u64, (key, code): (u64, u64)) {
@@ -148,7 +148,7 @@ impl<M: Models> Observer for Profiler<M> {
             }
         };
         let ram = world.ram_mut().start() as u64;
-        self.now.data.follow(&cpu.tlb, ram);
+        self.now.data.follow_changes(&cpu.tlb, ram);
         (self.pc, self.clock, self.code_lost) = (site.pc, site.clock, false);
         let kind = if store { ReferenceKind::Store } else { ReferenceKind::Load };
         let host = ram.wrapping_add(index as u64);
@@ -195,10 +195,11 @@ impl<M: Models> Profiler<M> {
     /// A reference of data may have thrown out the line that runs. Its next
     /// instruction is sure to come, and is fetched right here.
     fn fetch_again(&mut self, next: u64) {
-        let known = self.book.known_line(next);
-        let passes =
-            known.and_then(|w| self.now.arena.get(w as usize)).is_some_and(|&w| w as i64 > 0);
-        if !passes {
+        let word = |number: Option<u32>| {
+            number.and_then(|n| self.now.arena.get(n as usize)).copied().unwrap_or(0)
+        };
+        let sum = word(self.book.known_line(next)).wrapping_add(word(self.book.frame(next)));
+        if sum as i64 <= 0 {
             let clock = self.clock + 1;
             self.fetch_generated(next, (next, 2), clock);
         }

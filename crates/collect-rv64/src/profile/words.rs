@@ -14,7 +14,7 @@ const SLOTS: usize = PAGE_SIZE / 2;
 /// it would be compressed and illegal.
 const UNREADABLE: u32 = 1 << 16;
 /// Runs that are remembered. A power of two.
-const RUNS: usize = 1 << 10;
+const RUNS: usize = 1 << 12;
 /// No run: ends come after starts.
 const NO_RUN: Run = (1, 0);
 
@@ -70,7 +70,8 @@ impl Words {
     /// Instructions ran in succession.
     #[inline(always)]
     pub(crate) fn ran(&mut self, run: Run) {
-        let place = (run.0 >> 1 ^ run.1 << 2) as usize & (RUNS - 1);
+        let mixed = (run.0 ^ run.1.rotate_left(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let place = (mixed >> 48) as usize & (RUNS - 1);
         if self.known[place] != run {
             self.ran_newly(run, place);
         }

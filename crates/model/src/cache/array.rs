@@ -74,6 +74,8 @@ pub(crate) enum AnyArray {
     Lru(LruArray),
     /// LRU in sets, behind a filter.
     Stamped(StampedLru),
+    /// FIFO of many ways in one set: TLBs.
+    Fifo(FullFifo),
     /// Everything else.
     Other(Box<dyn Array>),
 }
@@ -97,7 +99,7 @@ impl AnyArray {
             Replacement::Fifo
                 if config.sets() == 1 && config.ways >= HASHED_WAYS && !slots_needed =>
             {
-                Self::Other(Box::new(FullFifo::new(config.ways as usize)))
+                Self::Fifo(FullFifo::new(config.ways as usize))
             }
             Replacement::Lru if !slots_needed => Self::Lru(LruArray::new(config)),
             Replacement::Lru => Self::sets::<Lru>(config, shape),
@@ -121,6 +123,7 @@ impl AnyArray {
         match self {
             Self::Lru(array) => array.access(line, set, clear),
             Self::Stamped(array) => array.access(line, set, clear),
+            Self::Fifo(array) => array.access(line, set, clear),
             Self::Other(array) => array.access(line, set, clear),
         }
     }
@@ -131,6 +134,7 @@ impl AnyArray {
         match self {
             Self::Lru(array) => array.fill(line, flags),
             Self::Stamped(array) => array.fill(line, flags),
+            Self::Fifo(array) => array.fill(line, flags),
             Self::Other(array) => array.fill(line, flags),
         }
     }
@@ -140,6 +144,7 @@ impl AnyArray {
         match self {
             Self::Lru(array) => array.remove(line),
             Self::Stamped(array) => array.remove(line),
+            Self::Fifo(array) => array.remove(line),
             Self::Other(array) => array.remove(line),
         }
     }
@@ -149,6 +154,7 @@ impl AnyArray {
         match self {
             Self::Lru(array) => array.contains(line),
             Self::Stamped(array) => array.contains(line),
+            Self::Fifo(array) => array.contains(line),
             Self::Other(array) => array.contains(line),
         }
     }
@@ -158,6 +164,7 @@ impl AnyArray {
         match self {
             Self::Lru(array) => array.fill_settles(),
             Self::Stamped(array) => array.fill_settles(),
+            Self::Fifo(array) => array.fill_settles(),
             Self::Other(array) => array.fill_settles(),
         }
     }
@@ -167,6 +174,7 @@ impl AnyArray {
         match self {
             Self::Lru(array) => array.place(line),
             Self::Stamped(array) => array.place(line),
+            Self::Fifo(array) => array.place(line),
             Self::Other(array) => array.place(line),
         }
     }

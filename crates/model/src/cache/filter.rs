@@ -17,13 +17,16 @@
 
 use ichnos_base::{GuestVa, ThreadId};
 
-use super::array::AnyArray;
+use super::array::{AnyArray, Array as _};
 use super::config::{
-    CacheConfig, HierarchyConfig, LevelConfig, Modify, Placement, Sharing, Straddle, WritePolicy,
+    Allocate, CacheConfig, HierarchyConfig, Inclusion, LevelConfig, Modify, Placement, Sharing,
+    Straddle, WritePolicy,
 };
 use super::entry::DIRTY;
+use super::graph::{MEMORY, Request};
 use super::hierarchy::{Hierarchy, NO_LOAD, Ports, Thread};
 use super::index::Index;
+use super::node::Part;
 use super::observe::Observe;
 use super::stamped::{StampedLru, Stamps};
 use crate::{ByKind, Error, Kind, Replacement};
@@ -55,6 +58,18 @@ pub enum Standing {
     Loads(u32),
     /// Stores may pass, too.
     All(u32),
+}
+
+/// What became of a reference that was answered at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AtOnce {
+    /// How its line stands.
+    pub standing: Standing,
+    /// The level that had it; the number of levels means memory.
+    pub served: u32,
+    /// The line that had to go for it, by its first byte; it is not listed as
+    /// departed besides.
+    pub departed: Option<GuestVa>,
 }
 
 /// A reference told singly.
@@ -175,6 +190,80 @@ impl<O: Observe> Hierarchy<O> {
             self.enter(&thread, r.kind, r.addr, r.size);
         }
         if crosses { Standing::Seen } else { self.standing(entry, at) }
+    }
+
+    /// Answers a reference as [`reference`](Self::reference) does, in one step and
+    /// without telling the observer. None, and nothing changed, unless it is to one
+    /// line of an LRU cache whose misses take no other line from it.
+    #[inline]
+    pub fn reference_at_once(&mut self, id: ThreadId, r: &Reference) -> Option<AtOnce> {
+        let thread = self.last.as_ref().filter(|thread| thread.id == id)?;
+        let (ports, space) = (thread.ports, thread.space);
+        if self.config.modify == Modify::LoadOnly {
+            return None;
+        }
+        let entry = Self::entry(ports, r.kind);
+        let at = r.addr.0 ^ space;
+        let node = self.graph.nodes.get_mut(entry)?;
+        let (shift, level, back) = (node.shift, node.level, node.write == WritePolicy::Back);
+        // A victim cache gives lines back, which may be dirty then.
+        let plain = node.filterable() == Filterable::Present && node.allocate == Allocate::OnWrite;
+        if node.crosses(at, r.size) || !plain {
+            return None;
+        }
+        let line = at >> shift;
+        let dirties = if r.kind == Kind::Store && back { DIRTY } else { 0 };
+        let AnyArray::Stamped(array) = node.array_mut() else { return None };
+        let standing = |slot: usize, flags: u64| {
+            let slot = slot as u32;
+            if !back || flags & DIRTY != 0 { Standing::All(slot) } else { Standing::Loads(slot) }
+        };
+        if let Some((slot, flags)) = array.look(line, dirties, r.now) {
+            node.stats.accesses[r.kind] += 1;
+            return Some(AtOnce { standing: standing(slot, flags), served: level, departed: None });
+        }
+        let served = if node.next == MEMORY {
+            self.graph.memory.reads[r.kind] += 1;
+            self.graph.levels()
+        } else if self.takes_lines_from_above(entry) {
+            return None;
+        } else {
+            self.ask_next(entry, at, r)
+        };
+        let node = self.graph.nodes.get_mut(entry)?;
+        node.count_quick_miss(r.kind);
+        let AnyArray::Stamped(array) = node.array_mut() else { return None };
+        array.now = r.now;
+        let filled = array.fill(line, dirties);
+        if let Some(evicted) = filled.evicted {
+            node.stats.evictions += 1;
+            if evicted.dirty() != 0 || node.next != MEMORY {
+                self.graph.dispose(entry, evicted.line(), evicted.dirty());
+            }
+        }
+        let departed = filled.evicted.map(|line| GuestVa((line.line() << shift) ^ space));
+        Some(AtOnce { standing: standing(filled.slot, dirties), served, departed })
+    }
+
+    /// Asks the caches behind the first one; the level that had the line.
+    #[inline(never)]
+    fn ask_next(&mut self, entry: usize, at: u64, r: &Reference) -> u32 {
+        let part = Part { addr: at, size: r.size.max(1), kind: r.kind, write: false };
+        self.graph.read_next(entry, Request { part, pc: r.pc }).level
+    }
+
+    /// Whether a cache behind this one may take lines from it, or give it dirty
+    /// ones.
+    #[inline(never)]
+    fn takes_lines_from_above(&self, entry: usize) -> bool {
+        let mut at = self.graph.nodes.get(entry).map_or(MEMORY, |node| node.next);
+        while let Some(node) = self.graph.nodes.get(at) {
+            if node.inclusion != Inclusion::NonInclusive {
+                return true;
+            }
+            at = node.next;
+        }
+        false
     }
 
     /// A reference to two lines, the second of which is used later.

@@ -41,7 +41,9 @@ impl<const RENEWS: bool> FullList<RENEWS> {
     /// with what is in it.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
-            map: LineMap::with_capacity(64),
+            // Several times as large as need be while that is little: a look then
+            // ends at the first place, and a removal moves nothing.
+            map: LineMap::with_capacity(capacity.min(128) * 5),
             slots: Vec::new(),
             free: Vec::new(),
             newest: NONE,
@@ -50,6 +52,7 @@ impl<const RENEWS: bool> FullList<RENEWS> {
         }
     }
 
+    #[inline]
     fn unlink(&mut self, slot: u32) {
         let Slot { next, previous, .. } = self.slots[slot as usize];
         match previous {
@@ -62,6 +65,7 @@ impl<const RENEWS: bool> FullList<RENEWS> {
         }
     }
 
+    #[inline]
     fn link_newest(&mut self, slot: u32) {
         self.slots[slot as usize].next = self.newest;
         self.slots[slot as usize].previous = NONE;
@@ -73,6 +77,7 @@ impl<const RENEWS: bool> FullList<RENEWS> {
     }
 
     /// A slot for a new line, and the line that was in it.
+    #[inline]
     fn claim(&mut self) -> (u32, Option<Resident>) {
         if let Some(slot) = self.free.pop() {
             return (slot, None);
@@ -91,6 +96,18 @@ impl<const RENEWS: bool> FullList<RENEWS> {
     }
 }
 
+impl FullFifo {
+    /// Uses a line and puts it in if it is absent. None if it was there, else the
+    /// line that had to go, if one had to.
+    #[inline]
+    pub(crate) fn bring(&mut self, line: u64) -> Option<Option<Resident>> {
+        match self.map.get(line) {
+            Some(_) => None,
+            None => Some(self.fill(line, 0).evicted),
+        }
+    }
+}
+
 impl<const RENEWS: bool> Array for FullList<RENEWS> {
     #[inline]
     fn access(&mut self, line: u64, set: u64, clear: u64) -> Found {
@@ -105,6 +122,7 @@ impl<const RENEWS: bool> Array for FullList<RENEWS> {
         Found::Hit { flags: old, slot: slot as usize }
     }
 
+    #[inline]
     fn fill(&mut self, line: u64, flags: u64) -> Filled {
         let (slot, evicted) = self.claim();
         self.slots[slot as usize].word = entry(line) | flags;

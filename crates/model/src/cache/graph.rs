@@ -149,7 +149,7 @@ impl Graph {
     }
 
     /// Asks the next node for the bytes of a request.
-    fn read_next(&mut self, id: usize, request: Request) -> Served {
+    pub(super) fn read_next(&mut self, id: usize, request: Request) -> Served {
         let next = self.nodes[id].next;
         self.request(next, Request { part: Part { write: false, ..request.part }, ..request })
     }
@@ -208,7 +208,7 @@ impl Graph {
     }
 
     /// Gets rid of a line that node `id` evicted.
-    fn dispose(&mut self, id: usize, line: u64, mut dirty: u64) {
+    pub(super) fn dispose(&mut self, id: usize, line: u64, mut dirty: u64) {
         let (addr, bytes) = {
             let node = &self.nodes[id];
             (node.address(line), node.line_mask + 1)

@@ -114,6 +114,7 @@ impl Node {
     }
 
     /// What a filter may let pass.
+    #[inline]
     pub(crate) fn filterable(&self) -> Filterable {
         self.front.as_ref().map_or(Filterable::Nothing, |front| front.filterable)
     }
@@ -164,7 +165,7 @@ impl Node {
             }
             // Behind a filter every reference goes the long way.
             AnyArray::Stamped(_) => return None,
-            AnyArray::Other(array) => {
+            array @ (AnyArray::Fifo(_) | AnyArray::Other(_)) => {
                 let Found::Hit { flags, .. } = array.access(line, dirties, PREFETCHED) else {
                     return None;
                 };

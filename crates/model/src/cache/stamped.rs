@@ -47,13 +47,64 @@ impl StampedLru {
         Arc::clone(&self.stamps)
     }
 
-    #[inline]
+    #[inline(always)]
     fn find(&self, line: u64) -> (usize, Option<usize>) {
         let start = self.index.set(line) * self.ways;
         let key = entry(line);
         let words = &self.words[start..start + self.ways];
-        (start, words.iter().position(|&word| same(word, key)).map(|way| start + way))
+        // References that come here mostly miss, and where they hit is as good as
+        // random: a usual set is looked at without a branch for each way.
+        let way = match <&[u64; 8]>::try_from(words) {
+            Ok(words) => position_of_eight(words, key),
+            Err(_) => words.iter().position(|&word| same(word, key)),
+        };
+        (start, way.map(|way| start + way))
     }
+
+    /// Looks a line up, sets flags if it is there, and takes note of its use at
+    /// `now`: its slot and the flags that it has then.
+    #[inline(always)]
+    pub(super) fn look(&mut self, line: u64, set: u64, now: u64) -> Option<(usize, u64)> {
+        let slot = self.find(line).1?;
+        self.words[slot] |= set;
+        self.stamps[slot].store(now, Relaxed);
+        Some((slot, flags(self.words[slot])))
+    }
+
+    /// The way of a full set that was used longest ago, or an empty one.
+    #[inline(always)]
+    fn oldest(&self, start: usize) -> usize {
+        let words = &self.words[start..start + self.ways];
+        let stamps = &self.stamps[start..start + self.ways];
+        match (<&[u64; 8]>::try_from(words), <&[AtomicU64; 8]>::try_from(stamps)) {
+            (Ok(words), Ok(stamps)) => oldest_of(words, stamps),
+            _ => oldest_of(words, stamps),
+        }
+    }
+}
+
+/// The way that was used longest ago.
+#[inline(always)]
+fn oldest_of(words: &[u64], stamps: &[AtomicU64]) -> usize {
+    let (mut way, mut oldest) = (0, u64::MAX);
+    for (at, &word) in words.iter().enumerate() {
+        // An empty way is older than any line: times begin at 1.
+        let age = if word == 0 { 0 } else { stamps[at].load(Relaxed) };
+        let older = age < oldest;
+        way = if older { at } else { way };
+        oldest = if older { age } else { oldest };
+    }
+    way
+}
+
+/// The way that holds the line of `key`.
+#[inline(always)]
+fn position_of_eight(words: &[u64; 8], key: u64) -> Option<usize> {
+    let mut found = 0_u32;
+    for (at, &word) in words.iter().enumerate() {
+        found |= u32::from(same(word, key)) << at;
+    }
+    (found != 0).then(|| found.trailing_zeros() as usize)
 }
 
 impl Array for StampedLru {
@@ -66,20 +117,10 @@ impl Array for StampedLru {
         Found::Hit { flags: flags(word), slot }
     }
 
-    #[inline]
+    #[inline(always)]
     fn fill(&mut self, line: u64, flags: u64) -> Filled {
         let start = self.index.set(line) * self.ways;
-        let words = &self.words[start..start + self.ways];
-        let stamps = &self.stamps[start..start + self.ways];
-        let (mut way, mut oldest) = (0, u64::MAX);
-        for (at, (&word, stamp)) in words.iter().zip(stamps).enumerate() {
-            // An empty way is older than any line: times begin at 1.
-            let age = if word == 0 { 0 } else { stamp.load(Relaxed) };
-            if age < oldest {
-                (way, oldest) = (at, age);
-            }
-        }
-        let slot = start + way;
+        let slot = start + self.oldest(start);
         self.stamps[slot].store(self.now, Relaxed);
         let evicted = std::mem::replace(&mut self.words[slot], entry(line) | flags);
         Filled { evicted: Resident::from_word(evicted), slot }

@@ -8,8 +8,8 @@
 use ichnos_base::{GuestVa, ThreadId};
 
 use super::config::TlbConfig;
-use super::model::{TlbModel, TlbObserve};
-use crate::cache::{Filterable, Index};
+use super::model::{PAGE_NUMBER, TlbModel, TlbObserve, UNSETTLED, key};
+use crate::cache::{AnyArray, Filterable, Index};
 use crate::{ByKind, Kind, Replacement};
 
 /// What a filter in front of a first-level TLB must know.
@@ -59,6 +59,9 @@ impl<O: TlbObserve> TlbModel<O> {
         (addr, size): (GuestVa, u32),
         mut departed: impl FnMut(GuestVa),
     ) -> Filterable {
+        if let Some(passes) = self.reference_at_once(id, kind, (addr, size), &mut departed) {
+            return passes;
+        }
         let mut thread = self.take(id);
         let first = if kind == Kind::Fetch { self.code[0] } else { self.data[0] };
         self.translate(&mut thread, kind, addr, size);
@@ -66,13 +69,51 @@ impl<O: TlbObserve> TlbModel<O> {
         let space = thread.space;
         for front in &mut thread.fronts {
             for page in front.departed.drain(..) {
-                let number = page & ((1 << 55) - 1);
+                let number = page & PAGE_NUMBER;
                 departed(GuestVa((number << shift) ^ space));
             }
         }
         let filterable = thread.fronts.get(first).map_or(Filterable::Nothing, |f| f.filterable);
         self.recent = Some((id, thread));
         if self.config.pages.regions.is_empty() { filterable } else { Filterable::Nothing }
+    }
+
+    /// The usual case of [`reference`](Self::reference): one page of the last thread,
+    /// and one level of FIFO TLBs. None, and nothing changed, if it is another.
+    #[inline]
+    fn reference_at_once(
+        &mut self,
+        id: ThreadId,
+        kind: Kind,
+        (addr, size): (GuestVa, u32),
+        departed: &mut impl FnMut(GuestVa),
+    ) -> Option<Filterable> {
+        let (recent, thread) = self.recent.as_mut()?;
+        let shift = self.config.pages.base.trailing_zeros();
+        let at = addr.0 ^ thread.space;
+        let last = at.wrapping_add(u64::from(size.max(1)) - 1);
+        let usual = *recent == id && self.config.pages.regions.is_empty() && self.code.len() == 1;
+        if !usual || (at ^ last) >> shift != 0 {
+            return None;
+        }
+        let &tlb = if kind == Kind::Fetch { self.code.first() } else { self.data.first() }?;
+        let AnyArray::Fifo(array) = thread.arrays.get_mut(tlb)? else { return None };
+        let stats = self.report.tlbs.get_mut(tlb)?;
+        stats.accesses[kind] += 1;
+        thread.settled = UNSETTLED;
+        if let Some(evicted) = array.bring(key(at, shift)) {
+            stats.misses[kind] += 1;
+            let accesses = u64::from(thread.walker.walk(at, shift));
+            let walks = &mut self.report.walks;
+            walks.walks[kind] += 1;
+            walks.accesses += accesses;
+            walks.cycles += accesses * u64::from(self.config.walk.cycles_per_access);
+            self.observer.missed(self.report.instructions, kind, 1, true);
+            if let Some(page) = evicted {
+                departed(GuestVa(((page.line() & PAGE_NUMBER) << shift) ^ thread.space));
+            }
+        }
+        Some(Filterable::Present)
     }
 
     /// The bytes of a page, where all have one size.

@@ -76,20 +76,25 @@ pub struct TlbModel<O = ()> {
     threads: HashMap<ThreadId, Box<Translator>>,
     /// The thread of the last single reference, if it is not among those.
     pub(super) recent: Option<(ThreadId, Box<Translator>)>,
-    observer: O,
+    pub(super) observer: O,
 }
+
+/// No page is settled.
+pub(super) const UNSETTLED: [(u64, u64); 2] = [(1, 0); 2];
+/// The part of a key that is a page's number.
+pub(super) const PAGE_NUMBER: u64 = (1 << 55) - 1;
 
 /// The TLBs of one thread.
 #[derive(Debug)]
 pub(super) struct Translator {
-    arrays: Vec<AnyArray>,
+    pub(super) arrays: Vec<AnyArray>,
     /// For each TLB, what a filter in front of it must know.
     pub(super) fronts: Vec<Front>,
-    walker: Walker,
+    pub(super) walker: Walker,
     pub(super) space: u64,
     /// The pages of the last fetch and of the last data access: first address
     /// and mask. Looking them up again would change nothing.
-    settled: [(u64, u64); 2],
+    pub(super) settled: [(u64, u64); 2],
 }
 
 impl TlbModel {
@@ -181,7 +186,7 @@ impl<O: TlbObserve> TlbModel<O> {
                 arrays,
                 walker: Walker::new(self.config.walk),
                 space: 0,
-                settled: [(1, 0); 2],
+                settled: UNSETTLED,
             })
         })
     }
@@ -253,12 +258,12 @@ impl<O: TlbObserve> TlbModel<O> {
         }
         // A first level for both sides sees them alternate: nothing is settled.
         let split = self.code[0] != self.data[0];
-        let settles = hit == Some(0) || thread.arrays[way[0]].fill_settles();
-        if split && settles && pages_are_uniform(&self.config.pages) {
+        let settles = || hit == Some(0) || thread.arrays[way[0]].fill_settles();
+        if split && settles() && pages_are_uniform(&self.config.pages) {
             let mask = !((1u64 << shift) - 1);
             thread.settled[usize::from(kind != Kind::Fetch)] = (at & mask, mask);
         } else {
-            thread.settled = [(1, 0); 2];
+            thread.settled = UNSETTLED;
         }
     }
 }
@@ -270,7 +275,7 @@ fn pages_are_uniform(pages: &Pages) -> bool {
 }
 
 /// A page as the line number of an array: its number, and its size above it.
-const fn key(addr: u64, shift: u32) -> u64 {
+pub(super) const fn key(addr: u64, shift: u32) -> u64 {
     (addr >> shift) | ((shift as u64 - 10) << 55)
 }
 

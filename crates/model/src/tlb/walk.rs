@@ -26,6 +26,7 @@ impl Walker {
 
     /// Walks to the page of `1 << shift` bytes that holds `addr`; the accesses
     /// it took.
+    #[inline]
     pub(super) fn walk(&mut self, addr: u64, shift: u32) -> u32 {
         let WalkConfig { address_bits, bits_per_level, .. } = self.config;
         let levels = address_bits.saturating_sub(shift).div_ceil(bits_per_level).max(1);

@@ -5,6 +5,7 @@ mod blocks;
 mod branch;
 mod cachegrind;
 mod drive;
+mod filter;
 mod hierarchy;
 mod locality;
 mod observe;
