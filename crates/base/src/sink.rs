@@ -3,7 +3,7 @@
 
 use core::convert::Infallible;
 
-use crate::{About, Batch, Blocks, Code, Event, ThreadId};
+use crate::{About, Batch, Blocks, Code, Event, Paths, ThreadId};
 
 /// A consumer of a trace: a file writer, a cache model, a counter.
 ///
@@ -35,6 +35,21 @@ pub trait Sink {
     #[inline]
     fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, Self::Error> {
         let _ = blocks;
+        Ok(true)
+    }
+
+    /// Whether executions may be told as [`paths`](Sink::paths) instead of records; as with
+    /// [`takes_blocks`](Sink::takes_blocks).
+    #[inline]
+    fn takes_paths(&self) -> bool {
+        false
+    }
+
+    /// Takes consecutive executions of one thread, outcomes of branches included. Called only while
+    /// [`takes_paths`](Sink::takes_paths) says so, in the place of `records`.
+    #[inline]
+    fn paths(&mut self, paths: &Paths<'_>) -> Result<bool, Self::Error> {
+        let _ = paths;
         Ok(true)
     }
 
@@ -82,6 +97,16 @@ impl<S: Sink + ?Sized> Sink for &mut S {
     #[inline]
     fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, S::Error> {
         (**self).blocks(blocks)
+    }
+
+    #[inline]
+    fn takes_paths(&self) -> bool {
+        (**self).takes_paths()
+    }
+
+    #[inline]
+    fn paths(&mut self, paths: &Paths<'_>) -> Result<bool, S::Error> {
+        (**self).paths(paths)
     }
 
     #[inline]

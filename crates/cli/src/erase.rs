@@ -4,7 +4,7 @@
 //! would be everything, and there is none.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{About, Batch, Blocks, Code, Event, Sink, Tee, TeeError, ThreadId};
+use ichnos_base::{About, Batch, Blocks, Code, Event, Paths, Sink, Tee, TeeError, ThreadId};
 
 /// Any sink, behind a pointer.
 pub type AnySink<'a> = dyn Sink<Error = anyhow::Error> + 'a;
@@ -29,6 +29,14 @@ where
 
     fn blocks(&mut self, blocks: &Blocks<'_>) -> anyhow::Result<bool> {
         self.0.blocks(blocks).map_err(Into::into)
+    }
+
+    fn takes_paths(&self) -> bool {
+        self.0.takes_paths()
+    }
+
+    fn paths(&mut self, paths: &Paths<'_>) -> anyhow::Result<bool> {
+        self.0.paths(paths).map_err(Into::into)
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> anyhow::Result<bool> {
