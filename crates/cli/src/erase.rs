@@ -4,7 +4,9 @@
 //! would be everything, and there is none.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{About, Batch, Blocks, Code, Event, Held, Sieve, Sink, Tee, TeeError, ThreadId};
+use ichnos_base::{
+    About, Batch, Blocks, Code, Event, Held, Paths, Sieve, Sink, Tee, TeeError, ThreadId,
+};
 
 /// Any sink, behind a pointer.
 pub type AnySink<'a> = dyn Sink<Error = anyhow::Error> + 'a;
@@ -37,6 +39,14 @@ where
 
     fn held(&mut self, thread: ThreadId, held: &Held) -> anyhow::Result<bool> {
         self.0.held(thread, held).map_err(Into::into)
+    }
+
+    fn takes_paths(&self) -> bool {
+        self.0.takes_paths()
+    }
+
+    fn paths(&mut self, paths: &Paths<'_>) -> anyhow::Result<bool> {
+        self.0.paths(paths).map_err(Into::into)
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> anyhow::Result<bool> {

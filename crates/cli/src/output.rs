@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use ichnos_base::{About, Batch, Code, Event, Sink, ThreadId, Totals};
+use ichnos_base::{About, Batch, Code, Event, Paths, Sink, ThreadId, Totals};
 use ichnos_trace::{Options, Writer};
 
 use crate::count;
@@ -87,6 +87,14 @@ impl Sink for TraceFile {
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool> {
         self.with(|w| w.records(batch))
+    }
+
+    fn takes_paths(&self) -> bool {
+        true
+    }
+
+    fn paths(&mut self, paths: &Paths<'_>) -> Result<bool> {
+        self.with(|w| w.paths(paths))
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool> {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use ichnos_base::{About, Batch, Blocks, Code, Event, Held, Sieve, Sink, ThreadId};
+use ichnos_base::{About, Batch, Blocks, Code, Event, Held, Paths, Sieve, Sink, ThreadId};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Work shorter than this shows no bar.
@@ -115,6 +115,17 @@ impl<S: Sink> Sink for Progress<S> {
 
     fn held(&mut self, thread: ThreadId, held: &Held) -> Result<bool, S::Error> {
         self.inner.held(thread, held)
+    }
+
+    fn takes_paths(&self) -> bool {
+        self.inner.takes_paths()
+    }
+
+    fn paths(&mut self, paths: &Paths<'_>) -> Result<bool, S::Error> {
+        if let Some(meter) = &mut self.meter {
+            meter.advance(paths.blocks.thread, paths.blocks.insns_before);
+        }
+        self.inner.paths(paths)
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, S::Error> {

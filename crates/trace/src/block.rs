@@ -104,13 +104,19 @@ impl Tally {
     /// Adds one execution.
     #[inline]
     pub const fn add_to(&self, totals: &mut Totals) {
-        totals.insns += self.insns as u64;
-        totals.loads += self.loads as u64;
-        totals.stores += self.stores as u64;
-        totals.branches += self.branches as u64;
-        totals.taken += self.taken as u64;
-        totals.prefetches += self.prefetches as u64;
-        totals.flushes += self.flushes as u64;
+        self.add_times(1, totals);
+    }
+
+    /// Adds so many executions.
+    #[inline]
+    pub const fn add_times(&self, times: u64, totals: &mut Totals) {
+        totals.insns += self.insns as u64 * times;
+        totals.loads += self.loads as u64 * times;
+        totals.stores += self.stores as u64 * times;
+        totals.branches += self.branches as u64 * times;
+        totals.taken += self.taken as u64 * times;
+        totals.prefetches += self.prefetches as u64 * times;
+        totals.flushes += self.flushes as u64 * times;
     }
 }
 

@@ -16,6 +16,7 @@
 use ichnos_base::BlockId;
 
 use crate::copy::Copies;
+use crate::predict::Predictors;
 use crate::roadmap::Roadmap;
 use crate::step::{Address, RefKind, Step};
 use crate::study::{Follows, Found, Study};
@@ -37,16 +38,32 @@ const STUDIES: usize = 8;
 const STALE: u64 = 4096;
 
 /// Of the stores that are known to be copies, one in so many is looked at again.
-const SAMPLE: usize = 5;
+const SAMPLE: u32 = 5;
+
+/// After so many looks at a store, only one in so many is looked at, whatever it is.
+const NOVEL: u32 = 1 << 17;
+const OLD_SAMPLE: u32 = 16;
 
 /// Costly words after which a slot is studied for the first time.
 const TROUBLE: u32 = 48;
+
+/// So many times more costly words a slot needs for its next study if the last one found nothing.
+const IN_VAIN: u32 = 6;
 
 /// The cell that is never known: stores of unknown values put it.
 const NEVER: u16 = CELLS as u16 - 1;
 
 /// Chunks without use after which a wire is dropped.
 const IDLE: u8 = 2;
+
+/// A study without a trial for so many watches is given up, too.
+const STALE_WATCHES: u64 = 256;
+
+/// For how many watches everything is looked at after something was found, and at first.
+const AWAKE: u32 = 64;
+
+/// Every so many watches copies are looked for.
+const COPY_WATCHES: u64 = 8;
 
 /// A word seen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -108,6 +125,8 @@ struct Progress {
     idle: u8,
     /// How often it was taken to follow from contents.
     founded: u8,
+    /// How often it was seen to store.
+    stores: u32,
     /// Words written out since it was last studied, and after how many it is studied.
     trouble: u32,
     patience: u32,
@@ -123,6 +142,7 @@ impl Default for Progress {
             study: 0,
             idle: 0,
             founded: 0,
+            stores: 0,
             trouble: 0,
             patience: TROUBLE,
             good: 0,
@@ -152,6 +172,9 @@ pub(crate) struct Learner {
     cells: u16,
     /// Words written out so far.
     misses: u64,
+    /// How often [`Learner::watch`] was called, and how often it will be until only costly words are looked at.
+    watches: u64,
+    awake: u32,
     /// Wires that changed and are to be written down before the next execution.
     pub(crate) changes: Vec<(u32, Wire)>,
 }
@@ -167,8 +190,42 @@ impl Learner {
             found: Vec::new(),
             cells: 0,
             misses: 0,
+            watches: 0,
+            awake: AWAKE,
             changes: Vec::new(),
         }
+    }
+
+    /// Whether words are looked at that were expected.
+    #[inline]
+    pub(crate) const fn is_awake(&self) -> bool {
+        self.awake > 0
+    }
+
+    /// Some executions have passed. Expected words are looked at while a slot is studied, and for a while after a wire
+    /// was found; else only now and then, for copies: looking at every word takes half of all time, and most
+    /// programs have little to learn after the first few millions.
+    pub(crate) fn watch(&mut self, wires: &Wires) {
+        self.watches += 1;
+        for at in 0..self.studies.len() {
+            let idle = |s: &Study| self.watches - s.touched > STALE_WATCHES;
+            if self.studies[at].as_ref().is_some_and(idle) {
+                self.drop_study(at);
+            }
+        }
+        let now = wires.is_active() && self.watches.is_multiple_of(COPY_WATCHES);
+        if now || self.studies.iter().any(Option::is_some) {
+            self.wake(1);
+        } else {
+            self.awake = self.awake.saturating_sub(1);
+        }
+    }
+
+    fn wake(&mut self, watches: u32) {
+        if self.awake == 0 {
+            self.ring.head = 0;
+        }
+        self.awake = self.awake.max(watches);
     }
 
     /// A chunk begins: `last` are the wires as the last one left them.
@@ -242,13 +299,17 @@ impl Learner {
 
     /// A word was packed.
     #[inline]
-    pub(crate) fn saw(
-        &mut self,
-        wires: &Wires,
-        (slot, word): (u32, u64),
-        coded: Coded,
-        told: Told,
-    ) {
+    pub(crate) fn saw(&mut self, predictors: &Predictors, (slot, word): (u32, u64), coded: Coded) {
+        let (wires, told) = (&predictors.wires, predictors.told);
+        if self.awake == 0 {
+            match coded {
+                Coded::Guessed => {}
+                Coded::Wired => self.slots[slot as usize].good += 1,
+                Coded::Written if told.news => {}
+                Coded::Written => self.missed(slot, word),
+            }
+            return;
+        }
         let sort = self.slots[slot as usize].sort;
         let mut seen = Seen { slot, word, value: 0, place: 0 };
         if wires.is_active() {
@@ -262,8 +323,12 @@ impl Learner {
             if sort.load {
                 (seen.place, seen.value) = (place, wires.content(word, sort.grain));
             } else if sort.store {
+                let progress = &mut self.slots[slot as usize];
+                progress.stores = progress.stores.wrapping_add(1);
                 let settled = !matches!(self.found[slot as usize].put, 0 | NEVER);
-                if !settled || self.ring.head.is_multiple_of(SAMPLE) {
+                let often = if settled { SAMPLE } else { 1 };
+                let often = if progress.stores < NOVEL { often } else { OLD_SAMPLE };
+                if progress.stores.is_multiple_of(often) {
                     self.copies.stored(slot, place, &self.ring);
                 }
             }
@@ -287,12 +352,16 @@ impl Learner {
             return Some(self.studies.len() - 1);
         }
         let misses = self.misses;
-        let stale = |s: &Option<Study>| s.as_ref().is_some_and(|s| misses - s.touched > STALE);
+        let stale = |s: &Option<Study>| s.as_ref().is_some_and(|s| misses - s.misses > STALE);
         let at = self.studies.iter().position(stale)?;
-        let old = self.studies[at].take()?;
+        self.drop_study(at);
+        Some(at)
+    }
+
+    fn drop_study(&mut self, at: usize) {
+        let Some(old) = self.studies[at].take() else { return };
         let progress = &mut self.slots[old.slot as usize];
         (progress.study, progress.trouble) = (0, 0);
-        Some(at)
     }
 
     fn missed(&mut self, slot: u32, word: u64) {
@@ -311,10 +380,11 @@ impl Learner {
             let Some(free) = self.free() else { return };
             self.studies[free] = Some(Study::new(slot));
             self.slots[slot as usize].study = free as u8 + 1;
+            self.wake(1);
         }
         let at = usize::from(self.slots[slot as usize].study) - 1;
         let Some(study) = &mut self.studies[at] else { return };
-        study.touched = self.misses;
+        (study.misses, study.touched) = (self.misses, self.watches);
         let slots = &self.slots;
         // An array of four-byte indices into itself is rare; a table whose next place depends on
         // the last, as in tables of pairs of letters, is not.
@@ -332,7 +402,8 @@ impl Learner {
         let progress = &mut self.slots[slot as usize];
         progress.study = 0;
         progress.trouble = 0;
-        progress.patience = progress.patience.saturating_mul(4);
+        let in_vain = verdict.is_none();
+        progress.patience = progress.patience.saturating_mul(if in_vain { IN_VAIN } else { 4 });
         match verdict {
             Some(found) => {
                 let founded = &mut self.slots[slot as usize].founded;
@@ -446,6 +517,7 @@ impl Learner {
     }
 
     fn change(&mut self, slot: u32, wire: Wire) {
+        self.wake(AWAKE);
         self.found[slot as usize] = wire;
         self.changes.retain(|(s, _)| *s != slot);
         self.changes.push((slot, wire));

@@ -39,6 +39,7 @@ mod code_store;
 mod coder;
 mod columns;
 mod copy;
+mod digest;
 mod error;
 mod event_codec;
 mod flex;
@@ -64,8 +65,10 @@ mod sequence;
 mod step;
 mod stream;
 mod study;
+mod told;
 mod unpack;
 mod values;
+mod ways;
 mod wire;
 mod writer;
 

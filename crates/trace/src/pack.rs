@@ -1,15 +1,15 @@
 //! The packer: one thread's block executions, words and marks become the columns
 //! of one stream chunk. The exact inverse of `unpack`.
 //!
-//! One byte per execution says whether the block was guessed and whether
-//! all its words were; only what was not costs more.
+//! Most executions are of the expected block with the expected words: they take one decision, and this
+//! file is written for them. Only what was not expected costs more.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{BlockId, Event, GuestVa, Record, Totals};
 
-use crate::block::Exits;
 use crate::bytes::put_varint;
 use crate::coder::Encoder;
+use crate::digest::{Digest, Digests, Ending};
 use crate::error::Error;
 use crate::event_codec::put_event;
 use crate::flex::put_accesses;
@@ -17,9 +17,9 @@ use crate::learn::Learner;
 use crate::mark::{self, Leave, Mode};
 use crate::misses::MISS_COLUMNS;
 use crate::predict::Predictors;
-use crate::roadmap::{Entry, Roadmap};
+use crate::roadmap::Roadmap;
 use crate::sequence::{Guess, Sequence};
-use crate::step::{Register, Slot};
+use crate::step::{ExitKind, Register, Slot};
 use crate::values::Values;
 
 pub(crate) const MARKS: usize = 0;
@@ -32,10 +32,17 @@ pub(crate) const VALUE_BYTES: usize = FLEX + 2;
 /// How many columns a stream chunk has.
 pub(crate) const COLUMNS: usize = FLEX + 3;
 
+/// After so many executions it is looked at whether wires are worth learning.
+const WATCH: u64 = 512;
+
 /// Packs one open chunk.
+///
+/// Knows of the roadmap what it was last shown ([`Packer::grow`]); whoever packs an execution has
+/// shown its block before.
 #[derive(Debug)]
 pub(crate) struct Packer {
     pub(crate) columns: [Vec<u8>; COLUMNS],
+    /// What the chunk counts, but for whole executions, until it ends.
     pub(crate) totals: Totals,
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
@@ -43,6 +50,18 @@ pub(crate) struct Packer {
     pub(crate) blocks: u32,
     execs: u64,
     marks: u64,
+    /// Instructions and accesses of executions.
+    insns: u64,
+    accesses: u64,
+    /// Last branches of executions that were not taken, and that nobody saw.
+    untaken: u64,
+    unseen: u64,
+    /// All executions since the packer was made.
+    clock: u64,
+    /// Whether flexible accesses or values were packed since it was last looked how long the columns are: one
+    /// execution may have many.
+    pub(crate) is_wide: bool,
+    digests: Digests,
     predictors: Predictors,
     learner: Learner,
     sequence: Sequence,
@@ -50,8 +69,23 @@ pub(crate) struct Packer {
     tokens: Vec<u8>,
     values: Values,
     loose_last: u64,
-    pending: Option<(BlockId, Leave)>,
+    last: Last,
     scratch: Vec<u8>,
+}
+
+/// The last execution, as long as it is open how it ended.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    id: BlockId,
+    /// [`Ending::Plain`] if nothing is open.
+    ending: Ending,
+    target: GuestVa,
+    leave: Leave,
+}
+
+impl Last {
+    const NONE: Self =
+        Self { id: BlockId(0), ending: Ending::Plain, target: GuestVa(0), leave: Leave::Silent };
 }
 
 impl Packer {
@@ -64,6 +98,13 @@ impl Packer {
             blocks: 0,
             execs: 0,
             marks: 0,
+            insns: 0,
+            accesses: 0,
+            untaken: 0,
+            unseen: 0,
+            clock: 0,
+            is_wide: false,
+            digests: Digests::default(),
             predictors: Predictors::new(),
             learner: Learner::new(),
             sequence: Sequence::new(),
@@ -71,7 +112,7 @@ impl Packer {
             tokens: Vec::new(),
             values: Values::new(),
             loose_last: 0,
-            pending: None,
+            last: Last::NONE,
             scratch: Vec::new(),
         }
     }
@@ -83,20 +124,47 @@ impl Packer {
         self.totals = Totals::default();
         (self.first_ns, self.last_ns) = (0, 0);
         (self.blocks, self.execs, self.marks) = (0, 0, 0);
+        (self.insns, self.accesses, self.untaken, self.unseen) = (0, 0, 0, 0);
         self.learner.begin(&self.predictors.wires);
         self.predictors.reset(roadmap.slots(), mode.bits);
         self.sequence.reset(roadmap.len(), mode.bits);
+        self.digests.begin();
+        self.is_wide = mode.flags & mark::HAS_VALUES != 0;
+        self.grow(roadmap);
         if mode.flags & mark::HAS_VALUES != 0 {
             self.values.reset(mode.bits);
         }
         self.coder = Encoder::new();
         self.loose_last = 0;
-        self.pending = None;
+        self.last = Last::NONE;
+    }
+
+    /// Looks at blocks that appeared since.
+    #[inline]
+    pub(crate) fn grow(&mut self, roadmap: &Roadmap) {
+        if self.digests.len() < roadmap.len() {
+            self.digests.grow(roadmap);
+            self.sequence.grow(roadmap.len());
+            self.predictors.grow(roadmap.slots());
+            self.learner.grow(roadmap);
+        }
     }
 
     /// Whether nothing was packed since the chunk began.
     pub(crate) const fn is_empty(&self) -> bool {
         self.execs == 0 && self.marks == 0
+    }
+
+    /// Instructions so far, but for those of side exits that are still open.
+    #[inline]
+    pub(crate) const fn insns(&self) -> u64 {
+        self.insns + self.totals.insns
+    }
+
+    /// All executions that the packer has seen, in this chunk and before.
+    #[inline]
+    pub(crate) const fn clock(&self) -> u64 {
+        self.clock
     }
 
     /// How many bytes the columns hold so far.
@@ -107,57 +175,110 @@ impl Packer {
     /// How many loads, stores and other records besides instructions there are.
     pub(crate) const fn accesses(&self) -> u64 {
         let t = &self.totals;
-        t.loads + t.stores + t.prefetches + t.flushes
+        self.accesses + t.loads + t.stores + t.prefetches + t.flushes
     }
 
     /// Packs one execution. `leave` says how it really ended; what the next block
     /// tells anyway is left out.
     #[inline]
-    pub(crate) fn execute(&mut self, roadmap: &Roadmap, id: BlockId, words: &[u64], leave: Leave) {
-        let Some(entry) = roadmap.get(id) else { return };
+    pub(crate) fn execute(&mut self, id: BlockId, words: &[u64], leave: Leave) {
+        let block = *self.digests.get(id);
         if !self.learner.changes.is_empty() {
-            self.put_wires(roadmap, entry.block.entry);
+            self.put_wires(block.entry);
         }
-        if self.pending.is_some() {
-            self.resolve(roadmap, Leave::Next(entry.block.entry));
-        }
-        self.sequence.grow(roadmap.len());
-        self.predictors.grow(roadmap.slots());
-        self.learner.grow(roadmap);
-        let (head, misses) = self.columns.split_at_mut(MISSES);
-        let [.., codes, ids] = head else { return };
-        self.tokens.clear();
-        let mut missed = 0;
-        for (word, place) in words.iter().zip(&entry.shape.words) {
-            let slot = place.slot.0;
-            let (token, coded, told) = self.predictors.encode(slot, *word, misses);
-            self.learner.saw(&self.predictors.wires, (slot, *word), coded, told);
-            missed |= token;
-            self.tokens.push(token);
-        }
-        let coder = &mut self.coder;
-        if self.sequence.encode((coder, codes), id, missed != 0) == Guess::None {
+        self.follow(block.entry);
+        let missed = self.put_words(&block, words);
+        let [.., codes, ids] = &mut self.columns[..MISSES] else { return };
+        let to = (&mut self.coder, &mut *codes);
+        if self.sequence.encode(to, id, missed) == Guess::None {
             put_varint(ids, u64::from(id.0));
         }
-        self.sequence.update(id);
-        if missed != 0 {
-            for (token, place) in self.tokens.iter().zip(&entry.shape.words) {
-                self.predictors.put_token((coder, codes), place.slot.0, *token);
+        if missed {
+            let slots = self.digests.slots(&block);
+            for (token, slot) in self.tokens.iter().zip(slots) {
+                self.predictors.put_token((&mut self.coder, codes), *slot, *token);
             }
         }
         self.execs += 1;
         self.blocks = self.blocks.max(id.0 + 1);
-        self.count(entry, id, leave);
+        self.last = Last { id, ending: block.ending, target: block.target, leave };
+        if block.ending != Ending::Side {
+            self.digests.ran(id);
+            self.insns += u64::from(block.insns);
+            self.accesses += u64::from(block.accesses);
+        }
+        self.clock += 1;
+        if self.clock.is_multiple_of(WATCH) {
+            self.learner.watch(&self.predictors.wires);
+        }
+    }
+
+    /// Packs one execution of a block whose last branch, if it has one, was taken or not. A computed
+    /// transfer went where the next execution begins, unless somebody says otherwise.
+    #[inline]
+    pub(crate) fn execute_way(&mut self, id: BlockId, words: &[u64], taken: bool) {
+        let block = self.digests.get(id);
+        let leave = match block.ending {
+            Ending::Indirect => Leave::Silent,
+            _ => Leave::Outcome { taken, target: block.target },
+        };
+        self.execute(id, words, leave);
+    }
+
+    /// Where the last execution went, if it ended with a computed transfer.
+    pub(crate) fn went(&mut self, next: GuestVa) {
+        if self.last.ending == Ending::Indirect && self.last.leave == Leave::Silent {
+            self.last.leave = Leave::Outcome { taken: true, target: next };
+        }
+    }
+
+    /// How many words an execution of a block takes.
+    #[inline]
+    pub(crate) fn words_of(&self, id: BlockId) -> usize {
+        self.digests.slots(self.digests.get(id)).len()
+    }
+
+    /// Predicts the words of an execution; whether not all are as expected, and then the tokens are
+    /// left behind.
+    #[inline]
+    fn put_words(&mut self, block: &Digest, words: &[u64]) -> bool {
+        let slots = self.digests.slots(block);
+        let mut calm = 0;
+        if !self.learner.is_awake() {
+            calm = self.predictors.pass(slots, words);
+            if calm == slots.len() {
+                return false;
+            }
+        }
+        self.put_tokens(block, words, calm)
+    }
+
+    /// The same from a word on.
+    fn put_tokens(&mut self, block: &Digest, words: &[u64], calm: usize) -> bool {
+        let slots = self.digests.slots(block);
+        self.tokens.clear();
+        self.tokens.resize(calm, 0);
+        let misses = &mut self.columns[MISSES..];
+        let mut missed = 0;
+        for (slot, word) in slots.iter().zip(words).skip(calm) {
+            let (token, coded) = self.predictors.encode(*slot, *word, misses);
+            self.learner.saw(&self.predictors, (*slot, *word), coded);
+            missed |= token;
+            self.tokens.push(token);
+        }
+        missed != 0
     }
 
     /// Writes down wires that changed, before an execution that begins at `next`.
     #[cold]
-    fn put_wires(&mut self, roadmap: &Roadmap, next: GuestVa) {
-        if let Some((_, actual @ Leave::Silent)) = &mut self.pending {
-            *actual = Leave::Next(next);
+    fn put_wires(&mut self, next: GuestVa) {
+        if self.last.leave == Leave::Silent {
+            self.last.leave = match self.last.ending {
+                Ending::Indirect => Leave::Outcome { taken: true, target: next },
+                _ => Leave::Next(next),
+            };
         }
-        self.resolve(roadmap, Leave::Silent);
-        self.predictors.grow(roadmap.slots());
+        self.resolve(Leave::Silent);
         let changes = std::mem::take(&mut self.learner.changes);
         for (slot, wire) in &changes {
             // The slot exists: the learner saw its words.
@@ -167,48 +288,52 @@ impl Packer {
         }
     }
 
-    fn count(&mut self, entry: &Entry, id: BlockId, leave: Leave) {
-        if entry.block.exits == Exits::Side {
-            self.pending = Some((id, leave));
-            return;
-        }
-        entry.shape.tally.add_to(&mut self.totals);
-        if entry.shape.last_exit.is_some() {
-            self.pending = Some((id, leave));
+    /// The last block's exit, now that it is known what comes after it: mostly what its end says.
+    #[inline]
+    fn follow(&mut self, entry: GuestVa) {
+        match (self.last.ending, self.last.leave) {
+            (Ending::Plain, _) => {}
+            (Ending::Conditional, Leave::Outcome { taken, .. })
+                if taken == (entry == self.last.target) =>
+            {
+                self.untaken += u64::from(!taken);
+            }
+            (Ending::Indirect, Leave::Outcome { taken: true, target }) if target == entry => {}
+            (Ending::Indirect, Leave::Silent) => {}
+            _ => self.resolve(Leave::Next(entry)),
         }
     }
 
-    /// The last block's exit, now that it is known what comes after it.
-    fn resolve(&mut self, roadmap: &Roadmap, after: Leave) {
-        let Some((id, actual)) = self.pending.take() else { return };
-        let Some(entry) = roadmap.get(id) else { return };
+    /// The last block's exit, whatever comes after it.
+    fn resolve(&mut self, after: Leave) {
+        let Last { id, ending, target, leave: actual } =
+            std::mem::replace(&mut self.last, Last::NONE);
         let leave = match (actual, after) {
             // An execution of a plan, and nobody said where it went.
             (Leave::Silent, Leave::Silent) => Leave::Unknown,
             (Leave::Silent, after) => after,
             (actual, _) => actual,
         };
-        if entry.block.exits == Exits::Side {
-            self.totals.add(&entry.left_at(leave).totals);
-            if leave != after {
-                self.put_leave(leave);
+        let kind = match ending {
+            Ending::Plain => return,
+            Ending::Conditional => ExitKind::Conditional,
+            Ending::Indirect => ExitKind::Indirect,
+            Ending::Side => {
+                if let Some(left) = self.digests.left_at(id, leave) {
+                    self.totals.add(&left.totals);
+                }
+                if leave != after {
+                    self.put_leave(leave);
+                }
+                return;
             }
-            return;
-        }
-        let Some((kind, target)) = entry.shape.last_exit else { return };
-        let guessed = after.outcome(kind, target);
+        };
         let outcome = leave.outcome(kind, target);
-        if outcome != guessed {
+        if outcome != after.outcome(kind, target) {
             self.put_leave(actual);
         }
-        match outcome {
-            Some((true, _)) => {}
-            Some((false, _)) => self.totals.taken -= 1,
-            None => {
-                self.totals.taken -= 1;
-                self.totals.branches -= 1;
-            }
-        }
+        self.untaken += u64::from(outcome.is_none_or(|(taken, _)| !taken));
+        self.unseen += u64::from(outcome.is_none());
     }
 
     fn put_leave(&mut self, leave: Leave) {
@@ -228,15 +353,13 @@ impl Packer {
 
     /// How the last execution really ended, if that was not known when it was packed.
     pub(crate) fn left(&mut self, leave: Leave) {
-        if let Some((_, actual)) = &mut self.pending {
-            *actual = leave;
-        }
+        self.last.leave = leave;
     }
 
     /// Packs the accesses of the next flexible step of the execution that follows.
-    pub(crate) fn flex(&mut self, roadmap: &Roadmap, slot: Slot, accesses: &[Record]) {
-        self.predictors.grow(roadmap.slots());
+    pub(crate) fn flex(&mut self, slot: Slot, accesses: &[Record]) {
         let last = self.predictors.last_mut(slot.0);
+        self.is_wide = true;
         put_accesses(&mut self.columns[FLEX], accesses, last);
         accesses.iter().for_each(|a| self.totals.count(a));
     }
@@ -249,8 +372,8 @@ impl Packer {
     }
 
     /// Packs records that belong to no block.
-    pub(crate) fn loose(&mut self, roadmap: &Roadmap, records: &[Record]) {
-        self.resolve(roadmap, Leave::Silent);
+    pub(crate) fn loose(&mut self, records: &[Record]) {
+        self.resolve(Leave::Silent);
         let mut last = self.loose_last;
         mark::put_loose(self.put_mark(mark::LOOSE), records, &mut last);
         self.loose_last = last;
@@ -258,11 +381,11 @@ impl Packer {
     }
 
     /// Packs an event.
-    pub(crate) fn event(&mut self, roadmap: &Roadmap, event: &Event<'_>) -> Result<(), Error> {
+    pub(crate) fn event(&mut self, event: &Event<'_>) -> Result<(), Error> {
         let mut body = std::mem::take(&mut self.scratch);
         body.clear();
         put_event(&mut body, event)?;
-        self.resolve(roadmap, Leave::Silent);
+        self.resolve(Leave::Silent);
         self.put_mark(mark::EVENT).extend_from_slice(&body);
         self.scratch = body;
         if let Event::Timestamp { ns } = *event {
@@ -275,14 +398,17 @@ impl Packer {
     }
 
     /// Packs the shadow registers as they are from here on.
-    pub(crate) fn snapshot(&mut self, roadmap: &Roadmap, registers: &[(Register, u64)]) {
-        self.resolve(roadmap, Leave::Silent);
+    pub(crate) fn snapshot(&mut self, registers: &[(Register, u64)]) {
+        self.resolve(Leave::Silent);
         mark::put_snapshot(self.put_mark(mark::SNAPSHOT), registers);
     }
 
-    /// Ends the chunk: its columns are complete.
-    pub(crate) fn end(&mut self, roadmap: &Roadmap) {
-        self.resolve(roadmap, Leave::Silent);
+    /// Ends the chunk: its columns and totals are complete.
+    pub(crate) fn end(&mut self) {
+        self.resolve(Leave::Silent);
+        self.digests.add_to(&mut self.totals);
+        self.totals.taken -= self.untaken;
+        self.totals.branches -= self.unseen;
         self.put_mark(mark::END);
         self.coder.finish(&mut self.columns[CODES]);
     }

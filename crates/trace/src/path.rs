@@ -101,9 +101,13 @@ impl Path {
 
     /// Whether the path lies over any of these bytes.
     pub(crate) fn covers(&self, start: u64, len: u64) -> bool {
-        let Some(Record::Insn { pc, .. }) = self.records.first() else { return false };
-        let path_len = self.next_pc.wrapping_sub(pc.0);
-        start.wrapping_sub(pc.0) < path_len || pc.0.wrapping_sub(start) < len
+        covers(&self.records, start, len)
+    }
+
+    /// Whether nothing waits.
+    #[inline]
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.loose.is_empty()
     }
 
     /// The path was packed.
@@ -115,9 +119,28 @@ impl Path {
         self.open = false;
     }
 
+    /// Takes a complete path away.
+    pub(crate) fn complete(&mut self) -> Vec<Record> {
+        let records = std::mem::take(&mut self.records);
+        self.clear_path();
+        records
+    }
+
     /// The loose records were packed.
     pub(crate) fn clear_loose(&mut self) {
         self.loose.clear();
         self.values.clear();
     }
+}
+
+/// Whether a path lies over any of these bytes.
+pub(crate) fn covers(path: &[Record], start: u64, len: u64) -> bool {
+    let mut insns = path.iter().filter_map(|record| match record {
+        Record::Insn { len, pc, .. } => Some((pc.0, u64::from(*len))),
+        _ => None,
+    });
+    let Some((first, first_len)) = insns.next() else { return false };
+    let (last, last_len) = insns.next_back().unwrap_or((first, first_len));
+    let path_len = last.wrapping_add(last_len).wrapping_sub(first);
+    start.wrapping_sub(first) < path_len || first.wrapping_sub(start) < len
 }

@@ -125,7 +125,7 @@ impl Stream {
         self.settle(tools)?;
         self.left(Leave::Next(entry));
         self.close_if_full(tools)?;
-        self.open(tools).snapshot(&tools.book.roadmap, registers);
+        self.open(tools).snapshot(registers);
         Ok(())
     }
 
@@ -172,9 +172,10 @@ fn pack_raw(
         used += pairs.len();
         flexes.push((*slot, accesses));
     }
+    packer.grow(roadmap);
     for (slot, accesses) in &flexes {
-        packer.flex(roadmap, *slot, accesses);
+        packer.flex(*slot, accesses);
     }
-    packer.execute(roadmap, id, taken, Leave::Silent);
+    packer.execute(id, taken, Leave::Silent);
     Ok(Some(used))
 }

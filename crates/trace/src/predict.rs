@@ -41,6 +41,9 @@ const PATIENCE: u8 = 4;
 /// How often running a predictor must be right to be trusted again.
 const STREAK: u8 = 3;
 
+/// In the place of a predictor: look more closely.
+const LOOK: u8 = u8::MAX;
+
 /// Just one cache line: most time goes by waiting for these.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
@@ -66,9 +69,18 @@ struct State {
     /// and for how many words running.
     rising: u8,
     streak: u8,
+    /// The favourite, if the next word is expected by it and no wire is concerned; else [`LOOK`].
+    quick: u8,
 }
 
 impl State {
+    /// What else changed may change this.
+    #[inline]
+    const fn settle(&mut self) {
+        let quick = self.misses < PATIENCE && !self.wired;
+        self.quick = if quick { self.favourite } else { LOOK };
+    }
+
     /// The slot's word was this one, after two others in the stream. By how much it moved.
     #[inline]
     fn went(&mut self, word: u64, (before, before2): (u64, u64)) -> u64 {
@@ -100,11 +112,12 @@ pub(crate) struct Predictors {
     follower: Vec<u64>,
     /// Both tables have two to this many places.
     bits: u32,
-    before: u64,
-    before2: u64,
-    /// The last word that differed from its slot's last.
-    mover: u64,
+    /// The last word, the last that differed from its slot's last (the *mover*), and the last but one. In this order: the
+    /// outer two, which are written one by one, are then not loaded as one.
+    recent: [u64; 3],
     pub(crate) wires: Wires,
+    /// Packer only: what the last word told of memory.
+    pub(crate) told: Told,
     /// Packer only: by how much each slot's wire was wrong last.
     offs: Vec<u64>,
 }
@@ -122,10 +135,9 @@ impl Predictors {
             context: Vec::new(),
             follower: Vec::new(),
             bits: 0,
-            before: 0,
-            before2: 0,
-            mover: 0,
+            recent: [0; 3],
             wires: Wires::new(),
+            told: Told { place: 0, value: 0, news: false },
             offs: Vec::new(),
         }
     }
@@ -141,7 +153,7 @@ impl Predictors {
             table.clear();
             table.resize(1 << bits, 0);
         }
-        (self.before, self.before2, self.mover) = (0, 0, 0);
+        self.recent = [0; 3];
         self.wires.reset(bits);
         self.offs.clear();
     }
@@ -158,6 +170,7 @@ impl Predictors {
     pub(crate) fn set_wire(&mut self, slot: u32, wire: Wire) -> Parse<()> {
         let state = self.slots.get_mut(slot as usize).ok_or(Flaw("a slot is out of range"))?;
         state.wired = true;
+        state.settle();
         self.wires.set(slot, wire);
         Ok(())
     }
@@ -183,28 +196,89 @@ impl Predictors {
         Ok(from.get_small(bytes, tree) + 1)
     }
 
-    /// The token of a word; what the token does not tell goes to `misses`.
+    /// Packs words as long as each is what its slot expects and no wire is concerned: their tokens are 0. Answers
+    /// how many there were.
     #[inline]
-    pub(crate) fn encode(
-        &mut self,
-        slot: u32,
-        word: u64,
-        misses: &mut [Vec<u8>],
-    ) -> (u8, Coded, Told) {
-        if let Some(calm) = self.encode_calm(slot, word) {
-            return calm;
+    pub(crate) fn pass(&mut self, slots: &[u32], words: &[u64]) -> usize {
+        let mut words_of = slots.iter().zip(words);
+        let stops = |(slot, word): (&u32, &u64)| self.quick(*slot, |w| w == *word).is_none();
+        words_of.position(stops).unwrap_or(slots.len().min(words.len()))
+    }
+
+    /// The word that a slot expects, if it has no wire and `is` agrees; what it teaches is learned.
+    #[inline(always)]
+    fn quick(&mut self, slot: u32, is: impl FnOnce(u64) -> bool) -> Option<u64> {
+        let state = self.slots.get_mut(slot as usize)?;
+        let [before, _, before2] = self.recent;
+        let word = match state.quick {
+            0 => state.last.wrapping_add(state.delta),
+            2 => before.wrapping_add(state.offset),
+            4 => state.last,
+            5 => before2.wrapping_add(state.offset2),
+            1 | 3 | 6 => return self.quick_by_table(slot, is),
+            _ => return None,
+        };
+        if !is(word) {
+            return None;
         }
-        let state = self.slots[slot as usize];
-        let place = self.place(slot, &state);
+        state.misses = state.misses.saturating_sub(1);
+        let delta = state.went(word, (before, before2));
+        self.passed(word, delta);
+        Some(word)
+    }
+
+    /// The same where the favourite has a table.
+    #[inline(always)]
+    fn quick_by_table(&mut self, slot: u32, is: impl FnOnce(u64) -> bool) -> Option<u64> {
+        let place = self.place(slot, self.slots.get(slot as usize)?);
+        let state = self.slots.get_mut(slot as usize)?;
+        let followed = self.follower[place.follower];
+        let word = match state.quick {
+            1 => state.last.wrapping_add(self.context[place.context]),
+            3 => followed,
+            _ => followed.wrapping_add(state.step),
+        };
+        if !is(word) {
+            return None;
+        }
+        state.misses = state.misses.saturating_sub(1);
+        let delta = state.went(word, (self.recent[0], self.recent[2]));
+        state.step = word.wrapping_sub(followed);
+        self.context[place.context] = delta;
+        self.follower[place.follower] = word;
+        self.passed(word, delta);
+        Some(word)
+    }
+
+    /// The token of a word; what the token does not tell goes to `misses`, and what it told of memory stands in
+    /// `told` afterwards.
+    #[inline]
+    pub(crate) fn encode(&mut self, slot: u32, word: u64, misses: &mut [Vec<u8>]) -> (u8, Coded) {
+        if self.quick(slot, |w| w == word).is_some() {
+            self.told = Told::default();
+            return (0, Coded::Guessed);
+        }
+        self.encode_slowly(slot, word, misses)
+    }
+
+    fn encode_slowly(&mut self, slot: u32, word: u64, misses: &mut [Vec<u8>]) -> (u8, Coded) {
+        let state = &self.slots[slot as usize];
+        let (favourite, wired) = (state.favourite, state.wired);
+        if self.calm(slot) == Some(word) {
+            self.told = self.update_calm(slot, word);
+            return (0, if favourite == BY_WIRE { Coded::Wired } else { Coded::Guessed });
+        }
+        let place = self.place(slot, state);
         let expects_miss = state.misses >= PATIENCE;
         let (token, means) =
-            if !expects_miss && self.predict((state.favourite, slot), &state, &place) == word {
-                (0, state.favourite + 1)
-            } else if state.wired && self.wires.predict(slot) == word {
+            if !expects_miss && self.predict((favourite, slot), state, &place) == word {
+                (0, favourite + 1)
+            } else if wired && self.wires.predict(slot) == word {
                 (BY_WIRE + 1, BY_WIRE + 1)
             } else if let Some(p) = self.right_one(slot, word, &place) {
                 (p + 1, p + 1)
             } else {
+                let state = self.slots[slot as usize];
                 let best = self.best_reference(slot, &state, word);
                 let token = if expects_miss && best == state.reference { 0 } else { best };
                 put_miss(misses, slot, word.wrapping_sub(self.reference((best, slot), &state)));
@@ -215,19 +289,8 @@ impl Predictors {
             _ if means == BY_WIRE + 1 => Coded::Wired,
             _ => Coded::Guessed,
         };
-        let told = self.update(slot, word, means, &place);
-        (token, coded, told)
-    }
-
-    /// Packs a calm word, if it is one.
-    #[inline]
-    fn encode_calm(&mut self, slot: u32, word: u64) -> Option<(u8, Coded, Told)> {
-        let state = self.slots.get(slot as usize)?;
-        let coded = if state.favourite == BY_WIRE { Coded::Wired } else { Coded::Guessed };
-        if self.calm(slot)? != word {
-            return None;
-        }
-        Some((0, coded, self.update_calm(slot, word)))
+        self.told = self.update(slot, word, means, &place);
+        (token, coded)
     }
 
     /// The word that a slot expects, if it will be calm.
@@ -246,7 +309,7 @@ impl Predictors {
     fn update_calm(&mut self, slot: u32, word: u64) -> Told {
         let state = &mut self.slots[slot as usize];
         state.misses = state.misses.saturating_sub(1);
-        let delta = state.went(word, (self.before, self.before2));
+        let delta = state.went(word, (self.recent[0], self.recent[2]));
         let wired = state.wired;
         self.passed(word, delta);
         if wired { self.wires.update(slot, word, Drift::Unclear) } else { Told::default() }
@@ -256,10 +319,10 @@ impl Predictors {
     #[inline]
     const fn passed(&mut self, word: u64, delta: u64) {
         if delta != 0 {
-            self.mover = word;
+            self.recent[1] = word;
         }
-        self.before2 = self.before;
-        self.before = word;
+        self.recent[2] = self.recent[0];
+        self.recent[0] = word;
     }
 
     /// The predictor to name, if one is right. A slot that expects written words is not
@@ -287,9 +350,10 @@ impl Predictors {
     /// The word of token 0.
     #[inline]
     pub(crate) fn decode_expected(&mut self, slot: u32, misses: &mut Misses<'_>) -> Parse<u64> {
-        let Some(word) = self.calm(slot) else { return self.decode(slot, 0, misses) };
-        self.update_calm(slot, word);
-        Ok(word)
+        if let Some(word) = self.quick(slot, |_| true) {
+            return Ok(word);
+        }
+        self.decode(slot, 0, misses)
     }
 
     /// The word of a token.
@@ -321,7 +385,7 @@ impl Predictors {
         let salt = u64::from(slot).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Place {
             context: self.index(state.delta.wrapping_mul(31).wrapping_add(state.older) ^ salt),
-            follower: self.index(self.mover ^ salt),
+            follower: self.index(self.recent[1] ^ salt),
         }
     }
 
@@ -345,9 +409,9 @@ impl Predictors {
     fn predict_alone(&self, (which, slot): (u8, u32), state: &State) -> u64 {
         match which {
             0 => state.last.wrapping_add(state.delta),
-            2 => self.before.wrapping_add(state.offset),
+            2 => self.recent[0].wrapping_add(state.offset),
             4 => state.last,
-            5 => self.before2.wrapping_add(state.offset2),
+            5 => self.recent[2].wrapping_add(state.offset2),
             _ => self.wires.predict(slot),
         }
     }
@@ -356,7 +420,7 @@ impl Predictors {
     fn reference(&self, (token, slot): (u8, u32), state: &State) -> u64 {
         match token {
             FROM_LAST => state.last,
-            FROM_BEFORE => self.before,
+            FROM_BEFORE => self.recent[0],
             FROM_ANCHOR => state.anchor,
             _ => self.wires.predict(slot),
         }
@@ -394,7 +458,7 @@ impl Predictors {
         if means == state.favourite + 1 && state.misses < PATIENCE && is_calm(means) {
             return self.update_calm(slot, word);
         }
-        let delta = state.went(word, (self.before, self.before2));
+        let delta = state.went(word, (self.recent[0], self.recent[2]));
         self.context[place.context] = delta;
         let followed = std::mem::replace(&mut self.follower[place.follower], word);
         state.step = word.wrapping_sub(followed);
@@ -409,6 +473,7 @@ impl Predictors {
                 state.anchor = word;
             }
         }
+        state.settle();
         let wired = state.wired;
         self.passed(word, delta);
         if !wired {

@@ -34,7 +34,7 @@ pub struct Roadmap {
 }
 
 /// A block with what it comes to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Entry {
     /// The block.
     pub block: Block,

@@ -182,8 +182,8 @@ impl<W: Write> Job<'_, W> {
         let roadmap = self.reader.roadmap();
         self.packer.begin(roadmap, Mode { flags: 0, bits: *TABLE_BITS.start() });
         let gap = Event::Gap { reason: GapReason::Damage, insns, skipped: None };
-        self.packer.event(roadmap, &gap)?;
-        self.packer.end(roadmap);
+        self.packer.event(&gap)?;
+        self.packer.end();
         let header = ChunkHeader {
             kind: ChunkKind::STREAM,
             thread: next.thread,

@@ -21,8 +21,9 @@ pub(crate) enum Guess {
     None,
 }
 
-/// What is known of a block.
+/// What is known of a block, in one cache line.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
 struct After {
     /// The blocks that followed it, the latest first.
     successors: [u32; SUCCESSORS],
@@ -68,20 +69,8 @@ impl Sequence {
         }
     }
 
-    /// The guess that tells a block.
-    #[inline]
-    fn guess(&self, block: BlockId) -> Guess {
-        if self.by_history() == block {
-            return Guess::History;
-        }
-        let successors = &self.after[self.previous as usize].successors;
-        match successors.iter().position(|s| *s == block.0) {
-            Some(rank) => Guess::Successor(rank as u8),
-            None => Guess::None,
-        }
-    }
-
-    /// Codes which guess told the next block, and whether not all its words are as expected.
+    /// Codes the next block, and whether not all its words are as expected; then this block it was. Answers which
+    /// guess told it.
     #[inline]
     pub(crate) fn encode(
         &mut self,
@@ -90,13 +79,33 @@ impl Sequence {
         missed: bool,
     ) -> Guess {
         let (encoder, out) = to;
-        let guess = self.guess(block);
-        let after = &mut self.after[self.previous as usize];
-        let uneasy = missed || guess != Guess::History;
-        encoder.put(out, &mut after.uneasy, uneasy);
-        if !uneasy {
-            return guess;
+        let index = self.index();
+        let mut guess = Guess::History;
+        if self.table[index] == block.0 && !missed {
+            encoder.put(out, &mut self.after[self.previous as usize].uneasy, false);
+        } else {
+            guess = self.encode_uneasy((encoder, out), (index, block), missed);
         }
+        self.update_at(index, block);
+        guess
+    }
+
+    /// The same where something is not as expected.
+    #[inline(never)]
+    fn encode_uneasy(
+        &mut self,
+        (encoder, out): (&mut Encoder, &mut Vec<u8>),
+        (index, block): (usize, BlockId),
+        missed: bool,
+    ) -> Guess {
+        let after = &mut self.after[self.previous as usize];
+        let rank = after.successors.iter().position(|s| *s == block.0);
+        let guess = match rank {
+            _ if self.table[index] == block.0 => Guess::History,
+            Some(rank) => Guess::Successor(rank as u8),
+            None => Guess::None,
+        };
+        encoder.put(out, &mut after.uneasy, true);
         let wrong = match guess {
             Guess::History => 0,
             Guess::Successor(rank) => usize::from(rank) + 1,
@@ -152,7 +161,11 @@ impl Sequence {
     /// This block it was. The caller made sure that the block exists.
     #[inline]
     pub(crate) fn update(&mut self, block: BlockId) {
-        let index = self.index();
+        self.update_at(self.index(), block);
+    }
+
+    #[inline]
+    fn update_at(&mut self, index: usize, block: BlockId) {
         self.table[index] = block.0;
         let successors = &mut self.after[self.previous as usize].successors;
         if successors[0] != block.0 {

@@ -10,12 +10,14 @@ use ichnos_base::{Batch, BlockId, Code, Event, ProcessId, Record, ThreadId};
 use crate::book::Book;
 use crate::chunk::{ChunkHeader, ChunkKind};
 use crate::error::Error;
+use crate::hash::QuickMap;
 use crate::mark::{HAS_VALUES, Leave, Mode};
 use crate::output::Output;
 use crate::pack::Packer;
-use crate::path::{Due, Path};
+use crate::path::{Due, Path, covers};
 use crate::roadmap_codec::MAX_UNFOLDED;
 use crate::step::{RefKind, Step};
+use crate::ways::Ways;
 use crate::writer::Options;
 
 /// Columns longer than this close a chunk, far below what a reader accepts.
@@ -26,6 +28,9 @@ const CLOSE_ACCESSES: u64 = 1 << 26;
 
 /// Instructions beyond this close a chunk, whatever the options say.
 const CLOSE_INSNS: u64 = 1 << 26;
+
+/// After so many executions it is looked at how much a chunk holds.
+const LOOK: u64 = 64;
 
 /// The longest event, and the longest value of one access, that fits a chunk.
 const MAX_PIECE: usize = 16 << 20;
@@ -38,6 +43,10 @@ pub(crate) struct Tools<W: Write> {
     #[allow(clippy::vec_box, reason = "packers move between streams as boxes")]
     pub(crate) pool: Vec<Box<Packer>>,
     pub(crate) options: Options,
+    /// What sources' own numbers mean, by process.
+    pub(crate) ways: QuickMap<u32, Ways>,
+    /// The book's turnover when that was found out.
+    pub(crate) turnover: u64,
 }
 
 /// One thread's stream.
@@ -48,14 +57,18 @@ pub(crate) struct Stream {
     pub(crate) used: u64,
     /// When the open chunk was opened.
     pub(crate) opened: Instant,
-    process: ProcessId,
+    pub(crate) process: ProcessId,
     pub(crate) packer: Option<Box<Packer>>,
-    path: Path,
+    /// At most one of `path` and `state` is open.
+    pub(crate) path: Path,
+    /// The open path as a state of the process's ways; 0 if there is none. And its words.
+    pub(crate) state: u32,
+    pub(crate) held: Vec<u64>,
     previous: BlockId,
     /// Instructions in closed chunks.
     insns: u64,
     sequence: u32,
-    flags: u8,
+    pub(crate) flags: u8,
     pub(crate) words: Vec<u64>,
 }
 
@@ -68,6 +81,8 @@ impl Stream {
             process: ProcessId(0),
             packer: None,
             path: Path::default(),
+            state: 0,
+            held: Vec::new(),
             previous: BlockId(0),
             insns: 0,
             sequence: 0,
@@ -82,13 +97,10 @@ impl Stream {
 
     /// The open chunk, opened if need be.
     pub(crate) fn open<W: Write>(&mut self, tools: &mut Tools<W>) -> &mut Packer {
-        let mode = Mode { flags: self.flags, bits: tools.options.table_bits() };
-        let opened = &mut self.opened;
+        let (opened, flags) = (&mut self.opened, self.flags);
         self.packer.get_or_insert_with(|| {
-            let mut packer = tools.pool.pop().unwrap_or_else(|| Box::new(Packer::new()));
-            packer.begin(&tools.book.roadmap, mode);
             *opened = Instant::now();
-            packer
+            tools.packer(flags)
         })
     }
 
@@ -98,6 +110,7 @@ impl Stream {
         tools: &mut Tools<W>,
         batch: &Batch<'_>,
     ) -> Result<(), Error> {
+        self.lay_out_with(tools)?;
         let flags = if batch.values.is_some() { HAS_VALUES } else { 0 };
         if flags != self.flags && !batch.records.is_empty() {
             self.close(tools)?;
@@ -105,11 +118,13 @@ impl Stream {
         }
         let mut values = batch.values.unwrap_or_default();
         for record in batch.records {
-            while let due @ (Due::Path | Due::Loose) = self.path.before(record) {
-                self.pack_due(tools, due)?;
+            if flags == 0 {
+                self.record(tools, record)?;
+                continue;
             }
+            self.make_way(tools, record)?;
             let due = self.path.take(record);
-            if flags != 0 && record.value_len() > 0 {
+            if record.value_len() > 0 {
                 if record.value_len() > MAX_PIECE {
                     return Err(Error::Misuse("one access has a value of more than 16 MiB"));
                 }
@@ -130,6 +145,41 @@ impl Stream {
         }
     }
 
+    /// Packs a record without values.
+    #[inline]
+    pub(crate) fn record<W: Write>(
+        &mut self,
+        tools: &mut Tools<W>,
+        record: &Record,
+    ) -> Result<(), Error> {
+        self.make_way(tools, record)?;
+        match self.path.take(record) {
+            Due::Nothing => Ok(()),
+            due => self.pack_due(tools, due),
+        }
+    }
+
+    /// Packs what must go before a record.
+    #[inline]
+    pub(crate) fn make_way<W: Write>(
+        &mut self,
+        tools: &mut Tools<W>,
+        record: &Record,
+    ) -> Result<(), Error> {
+        while let due @ (Due::Path | Due::Loose) = self.path.before(record) {
+            self.pack_due(tools, due)?;
+        }
+        Ok(())
+    }
+
+    /// If a path is open that was told by its source's numbers, it becomes records.
+    pub(crate) fn lay_out_with<W: Write>(&mut self, tools: &Tools<W>) -> Result<(), Error> {
+        match tools.ways.get(&self.process.0) {
+            Some(ways) if self.state != 0 => self.lay_out(ways),
+            _ => Ok(()),
+        }
+    }
+
     /// Packs an event.
     pub(crate) fn event<W: Write>(
         &mut self,
@@ -145,13 +195,14 @@ impl Stream {
         }
         self.open(tools);
         if let Some(packer) = &mut self.packer {
-            packer.event(&tools.book.roadmap, event)?;
+            packer.event(event)?;
         }
         self.close_if_full(tools)
     }
 
     /// Packs whatever is held back.
     pub(crate) fn settle<W: Write>(&mut self, tools: &mut Tools<W>) -> Result<(), Error> {
+        self.lay_out_with(tools)?;
         if !self.path.records.is_empty() {
             self.pack_due(tools, Due::Path)?;
         }
@@ -167,8 +218,13 @@ impl Stream {
         tools: &mut Tools<W>,
         code: &Code<'_>,
     ) -> Result<(), Error> {
-        let over =
-            self.process == code.process && self.path.covers(code.pc.0, code.bytes.len() as u64);
+        if self.process != code.process {
+            return Ok(());
+        }
+        let (start, len) = (code.pc.0, code.bytes.len() as u64);
+        let ways = tools.ways.get(&self.process.0);
+        let over = self.path.covers(start, len)
+            || ways.is_some_and(|ways| covers(ways.open_path(self.state).0, start, len));
         if over { self.settle(tools) } else { Ok(()) }
     }
 
@@ -178,15 +234,15 @@ impl Stream {
         if due == Due::Path {
             self.pack_path(tools)?;
             self.path.clear_path();
-        } else {
-            if let Some(packer) = &mut self.packer {
-                packer.loose(&tools.book.roadmap, &self.path.loose);
-                if self.flags != 0 {
-                    packer.put_values(&self.path.loose, &self.path.values);
-                }
-            }
-            self.path.clear_loose();
+            return if self.is_long(tools) { self.close_if_full(tools) } else { Ok(()) };
         }
+        if let Some(packer) = &mut self.packer {
+            packer.loose(&self.path.loose);
+            if self.flags != 0 {
+                packer.put_values(&self.path.loose, &self.path.values);
+            }
+        }
+        self.path.clear_loose();
         self.close_if_full(tools)
     }
 
@@ -213,10 +269,22 @@ impl Stream {
         Ok(())
     }
 
+    /// Whether it may be time to close the chunk, after an execution. What columns hold is looked at now and then: an
+    /// execution adds some kilobytes at most, unless it is wide.
     #[inline]
+    pub(crate) fn is_long<W: Write>(&self, tools: &Tools<W>) -> bool {
+        self.packer.as_ref().is_some_and(|packer| {
+            packer.insns() >= tools.options.chunk_insns.min(CLOSE_INSNS)
+                || packer.clock().is_multiple_of(LOOK)
+                || packer.is_wide
+        })
+    }
+
+    /// Closes the chunk if it is time.
     pub(crate) fn close_if_full<W: Write>(&mut self, tools: &mut Tools<W>) -> Result<(), Error> {
-        let Some(packer) = &self.packer else { return Ok(()) };
-        let full = packer.totals.insns >= tools.options.chunk_insns.min(CLOSE_INSNS)
+        let Some(packer) = &mut self.packer else { return Ok(()) };
+        packer.is_wide = self.flags != 0;
+        let full = packer.insns() >= tools.options.chunk_insns.min(CLOSE_INSNS)
             || packer.accesses() >= CLOSE_ACCESSES
             || packer.raw_len() >= CLOSE_RAW
             || tools.book.encoder.unfolded() >= MAX_UNFOLDED / 2;
@@ -235,7 +303,7 @@ impl Stream {
             tools.pool.push(packer);
             return Ok(());
         }
-        packer.end(&tools.book.roadmap);
+        packer.end();
         tools.put_roadmap()?;
         let header = ChunkHeader {
             kind: ChunkKind::STREAM,
@@ -259,6 +327,14 @@ impl Stream {
 }
 
 impl<W: Write> Tools<W> {
+    /// A packer with a new chunk.
+    pub(crate) fn packer(&mut self, flags: u8) -> Box<Packer> {
+        let mode = Mode { flags, bits: self.options.table_bits() };
+        let mut packer = self.pool.pop().unwrap_or_else(|| Box::new(Packer::new()));
+        packer.begin(&self.book.roadmap, mode);
+        packer
+    }
+
     /// Hands the blocks made since the last time to the file.
     pub(crate) fn put_roadmap(&mut self) -> Result<(), Error> {
         if self.book.encoder.is_empty() {
@@ -284,32 +360,28 @@ fn execute(
     words: &mut Vec<u64>,
 ) {
     let Some(entry) = book.roadmap.get(id) else { return };
+    packer.grow(&book.roadmap);
     words.clear();
     if entry.shape.plain {
         words.extend(entry.shape.words.iter().map(|w| address(&path[w.record as usize])));
     } else {
-        gather(packer, book, (&entry.block.steps, path), words);
+        gather(packer, (&entry.block.steps, path), words);
     }
     let leave = match (entry.shape.last_exit, path.last()) {
         (Some(_), Some(&Record::Branch { taken, target })) => Leave::Outcome { taken, target },
         _ => Leave::Silent,
     };
-    packer.execute(&book.roadmap, id, words, leave);
+    packer.execute(id, words, leave);
 }
 
 /// The words of an execution with flexible instructions, whose accesses are packed.
 #[cold]
-fn gather(
-    packer: &mut Packer,
-    book: &Book,
-    (steps, path): (&[Step], &[Record]),
-    words: &mut Vec<u64>,
-) {
+fn gather(packer: &mut Packer, (steps, path): (&[Step], &[Record]), words: &mut Vec<u64>) {
     let mut rest = path;
     for step in steps {
         if let Step::Flex { slot } = step {
             let len = rest.iter().take_while(|r| RefKind::of(r).is_some()).count();
-            packer.flex(&book.roadmap, *slot, &rest[..len]);
+            packer.flex(*slot, &rest[..len]);
             rest = &rest[len..];
             continue;
         }

@@ -76,7 +76,8 @@ struct Hits {
 #[derive(Debug)]
 pub(crate) struct Study {
     pub(crate) slot: u32,
-    /// When it last had a trial, by the learner's count.
+    /// When it last had a trial, by the learner's count of costly words and of watches.
+    pub(crate) misses: u64,
     pub(crate) touched: u64,
     trials: u32,
     /// Trials in which the word was close to that of the trial before.
@@ -99,6 +100,7 @@ impl Study {
     pub(crate) fn new(slot: u32) -> Self {
         Self {
             slot,
+            misses: 0,
             touched: 0,
             trials: 0,
             smooth: 0,

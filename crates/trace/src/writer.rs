@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::Path as FilePath;
 use std::time::{Duration, Instant};
 
-use ichnos_base::{About, Batch, BlockId, Code, Event, Sink, ThreadId, Totals};
+use ichnos_base::{About, Batch, BlockId, Code, Event, Paths, Sink, ThreadId, Totals};
 
 use crate::book::Book;
 use crate::error::Error;
@@ -21,6 +21,7 @@ use crate::header::Provenance;
 use crate::mark::TABLE_BITS;
 use crate::output::Output;
 use crate::stream::{Stream, Tools};
+use crate::ways::Ways;
 
 /// How a trace is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,7 +87,14 @@ impl<W: Write> Writer<W> {
     pub fn new(out: W, options: Options) -> Result<Self, Error> {
         let output = Output::new(out, options.level)?;
         Ok(Self {
-            tools: Tools { book: Book::default(), output, pool: Vec::new(), options },
+            tools: Tools {
+                book: Book::default(),
+                output,
+                pool: Vec::new(),
+                options,
+                ways: QuickMap::default(),
+                turnover: 0,
+            },
             streams: QuickMap::default(),
             plans: QuickMap::default(),
             begun: false,
@@ -172,6 +180,21 @@ impl<W: Write> Writer<W> {
         (stream, &mut self.tools)
     }
 
+    /// Forgets what sources' numbers mean, if blocks were retired since or there are too many.
+    fn renew_ways(&mut self) -> Result<(), Error> {
+        let tools = &mut self.tools;
+        let full = tools.ways.values().any(Ways::is_full);
+        if tools.turnover == tools.book.turnover && !full {
+            return Ok(());
+        }
+        tools.turnover = tools.book.turnover;
+        for stream in self.streams.values_mut() {
+            stream.lay_out_with(tools)?;
+        }
+        tools.ways.clear();
+        Ok(())
+    }
+
     fn make_room(&mut self) -> Result<(), Error> {
         let open = self.streams.values_mut().filter(|s| s.is_open());
         let mut open: Vec<_> = open.collect();
@@ -211,6 +234,19 @@ impl<W: Write> Sink for Writer<W> {
         self.guarded(|this| {
             let (stream, tools) = this.stream(batch.thread)?;
             stream.records(tools, batch)?;
+            Ok(true)
+        })
+    }
+
+    fn takes_paths(&self) -> bool {
+        true
+    }
+
+    fn paths(&mut self, paths: &Paths<'_>) -> Result<bool, Error> {
+        self.guarded(|this| {
+            this.renew_ways()?;
+            let (stream, tools) = this.stream(paths.blocks.thread)?;
+            stream.paths(tools, paths)?;
             Ok(true)
         })
     }

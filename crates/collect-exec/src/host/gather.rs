@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use ichnos_base::{
-    Batch, Blocks, Code, EndStatus, Event, GapReason, GuestVa, ProcessId, Record, Sink, ThreadId,
-    ThreadStart,
+    Batch, Blocks, Code, EndStatus, Event, GapReason, GuestVa, Paths, ProcessId, Record, Sink,
+    ThreadId, ThreadStart,
 };
 use ichnos_tap::{BufferKind, Taken};
 
@@ -109,7 +109,8 @@ impl<'a, S: Sink> Gather<'a, S> {
         }
         let stream = self.streams.entry(taken.thread).or_insert_with(Stream::new);
         let (out, book) = (&mut self.out, &self.book);
-        stream.form = if out.sink.takes_blocks() { Form::Blocks } else { Form::Records };
+        let by_number = out.sink.takes_paths() || out.sink.takes_blocks();
+        stream.form = if by_number { Form::Blocks } else { Form::Records };
         let mut tell = |gathered: &mut Gathered, item: Item<'_>| {
             if out.error.is_none()
                 && let Err(error) = out.item(id, (gathered, book), item)
@@ -348,11 +349,16 @@ impl<S: Sink> Out<'_, S> {
         book: &Book,
     ) -> Result<(), S::Error> {
         let Some(thread) = self.threads.get_mut(&id.0) else { return Ok(()) };
-        let Gathered { records, ways, words, insns } = gathered;
+        let Gathered { records, ways, words, insns, next } = gathered;
         if !ways.is_empty() {
             let (blocks, words) = (ways.as_slice(), words.as_slice());
             let insns_before = thread.insns;
-            self.sink.blocks(&Blocks { thread: id, insns_before, blocks, words, shapes: book })?;
+            let blocks = Blocks { thread: id, insns_before, blocks, words, shapes: book };
+            if self.sink.takes_paths() {
+                self.sink.paths(&Paths { blocks, next: *next })?;
+            } else {
+                self.sink.blocks(&blocks)?;
+            }
         }
         if !records.is_empty() {
             self.sink.records(&Batch::new(id, thread.insns, records))?;

@@ -37,6 +37,8 @@ pub struct Program {
     ops: Vec<Op>,
     exits: Vec<Exit>,
     insns: Vec<Start>,
+    /// The address behind the last instruction.
+    end: GuestVa,
     len: usize,
 }
 
@@ -93,6 +95,7 @@ impl Program {
         for step in steps {
             program.step(step, &mut pc);
         }
+        program.end = pc;
         program
     }
 
@@ -156,6 +159,11 @@ impl Program {
         self.records.get(..end).unwrap_or_default()
     }
 
+    /// Whether a way ends with a branch that is taken.
+    pub fn is_taken(&self, way: usize) -> bool {
+        way < self.exits.len()
+    }
+
     /// How many instructions a way has.
     pub fn insns(&self, way: usize) -> usize {
         self.exits.get(way).map_or(self.insns.len(), |exit| exit.insns)
@@ -179,6 +187,16 @@ impl Program {
             }
         }
         Some(self.exits.len())
+    }
+
+    /// Where an execution went that took one of the ways.
+    #[inline]
+    pub fn next(&self, way: usize, until: Until) -> GuestVa {
+        match (self.exits.get(way), until) {
+            (Some(Exit { kind: ExitKind::Direct, target, .. }), _) => *target,
+            (_, Until::Next(next)) => next,
+            _ => self.end,
+        }
     }
 
     /// Runs the block on one of its ways; only addresses come out.

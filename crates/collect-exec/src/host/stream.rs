@@ -51,6 +51,8 @@ pub struct Gathered {
     pub words: Vec<u64>,
     /// Their instructions.
     pub insns: u64,
+    /// Where the last of them went.
+    pub next: GuestVa,
 }
 
 /// Who hears of items, and takes what was gathered before them.
@@ -237,10 +239,12 @@ impl Stream {
             && matches!(block.varies, Varies::No)
             && let Some(way) = block.program.way_of(until)
         {
-            if !self.gathered.records.is_empty() {
+            // A stretch of executions is one that follows its own ends.
+            if self.gathered.next != block.entry || !self.gathered.records.is_empty() {
                 tell(&mut self.gathered, Item::Many);
             }
-            let Gathered { ways, words, insns, .. } = &mut self.gathered;
+            let Gathered { ways, words, insns, next, .. } = &mut self.gathered;
+            *next = block.program.next(way, until);
             ways.push(BlockId(block.first_way + way as u32));
             *insns += block.program.insns(way) as u64;
             block.program.run_way(&mut self.registers, &self.words, way, words);

@@ -1,5 +1,5 @@
 //! The crate's one integration binary: round trips against a naive twin, parts of
-//! traces, plans with raw words, words through memory, damage, memory, and a short run of the fuzz targets.
+//! traces, executions told by numbers, plans with raw words, words through memory, damage, memory, and a short run of the fuzz targets.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod damage;
@@ -7,6 +7,7 @@ mod fuzz;
 mod memory;
 mod naive;
 mod parts;
+mod paths;
 mod plan;
 mod twin;
 mod wires;
