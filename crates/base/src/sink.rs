@@ -3,7 +3,7 @@
 
 use core::convert::Infallible;
 
-use crate::{About, Batch, Blocks, Code, Event, Held, Paths, Sieve, ThreadId};
+use crate::{About, Batch, Blocks, Code, Event, Held, Line, Paths, Sieve, ThreadId};
 
 /// A consumer of a trace: a file writer, a cache model, a counter.
 ///
@@ -38,12 +38,19 @@ pub trait Sink {
         Ok(true)
     }
 
-    /// What a source may keep back, if anything. A source that does so tells [`records`](Sink::records) that
-    /// stand for lines alone, as [`Sieve`] says. How many references are missing it says by [`held`](Sink::held), before the thread's end. A source asks before it
-    /// begins, and may tell everything all the same.
+    /// What a source may keep back, if anything. A source that does so tells lines by [`sifted`](Sink::sifted) in the place
+    /// of records, and how many references are missing by [`held`](Sink::held), before the thread's end. A
+    /// source asks before it begins, and may tell everything all the same.
     #[inline]
     fn sieve(&self) -> Option<Sieve> {
         None
+    }
+
+    /// Takes consecutive lines of one thread. Called only if [`sieve`](Sink::sieve) asked for it.
+    #[inline]
+    fn sifted(&mut self, thread: ThreadId, lines: &[Line]) -> Result<bool, Self::Error> {
+        let _ = (thread, lines);
+        Ok(true)
     }
 
     /// Takes how many references of a thread were kept back since it was last said.
@@ -117,6 +124,11 @@ impl<S: Sink + ?Sized> Sink for &mut S {
     #[inline]
     fn sieve(&self) -> Option<Sieve> {
         (**self).sieve()
+    }
+
+    #[inline]
+    fn sifted(&mut self, thread: ThreadId, lines: &[Line]) -> Result<bool, S::Error> {
+        (**self).sifted(thread, lines)
     }
 
     #[inline]

@@ -5,7 +5,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{
-    About, Batch, Blocks, Code, Event, Held, Paths, Sieve, Sink, Tee, TeeError, ThreadId,
+    About, Batch, Blocks, Code, Event, Held, Line, Paths, Sieve, Sink, Tee, TeeError, ThreadId,
 };
 
 /// Any sink, behind a pointer.
@@ -35,6 +35,10 @@ where
 
     fn sieve(&self) -> Option<Sieve> {
         self.0.sieve()
+    }
+
+    fn sifted(&mut self, thread: ThreadId, lines: &[Line]) -> anyhow::Result<bool> {
+        self.0.sifted(thread, lines).map_err(Into::into)
     }
 
     fn held(&mut self, thread: ThreadId, held: &Held) -> anyhow::Result<bool> {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use ichnos_base::{About, Batch, Blocks, Code, Event, Held, Paths, Sieve, Sink, ThreadId};
+use ichnos_base::{About, Batch, Blocks, Code, Event, Held, Line, Paths, Sieve, Sink, ThreadId};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Work shorter than this shows no bar.
@@ -111,6 +111,10 @@ impl<S: Sink> Sink for Progress<S> {
 
     fn sieve(&self) -> Option<Sieve> {
         self.inner.sieve()
+    }
+
+    fn sifted(&mut self, thread: ThreadId, lines: &[Line]) -> Result<bool, S::Error> {
+        self.inner.sifted(thread, lines)
     }
 
     fn held(&mut self, thread: ThreadId, held: &Held) -> Result<bool, S::Error> {

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::num::NonZeroUsize;
 
 use anyhow::{Context, Result};
-use ichnos_base::{About, Batch, Blocks, Event, Held, Sieve, Sink, ThreadId};
+use ichnos_base::{About, Batch, Blocks, Event, Held, Line, Sieve, Sink, ThreadId};
 use ichnos_model::{
     BranchModel, BranchReport, Hierarchy, HierarchyReport, Parallel, PerThread, TlbModel, TlbReport,
 };
@@ -291,6 +291,13 @@ impl Sink for Simulation {
 
     fn sieve(&self) -> Option<Sieve> {
         self.plain()?.sieve()
+    }
+
+    fn sifted(&mut self, thread: ThreadId, lines: &[Line]) -> Result<bool, Infallible> {
+        match &mut self.caches {
+            Watched::Plain(model) => model.sifted(thread, lines),
+            _ => Ok(true),
+        }
     }
 
     fn held(&mut self, thread: ThreadId, held: &Held) -> Result<bool, Infallible> {

@@ -39,8 +39,8 @@ pub struct Boot {
     /// What is: start, stop, and turns of not recorded and recorded instructions.
     pub plan: [u64; 4],
     /// What is kept back, if not zero: lines and sets as powers of two, and
-    /// lines known of each set, of code, then of data.
-    pub sieve: [u64; 6],
+    /// lines known and lines in all of each set, of code, then of data.
+    pub sieve: [u64; 8],
     /// Bytes of each region of the code cache, at most.
     pub cache: u64,
     /// Diagnostics: bit 0 says to tell statistics at exit.
@@ -51,17 +51,18 @@ impl Boot {
     /// What is kept back.
     pub fn sieve(&self) -> Option<Sieve> {
         let lines = |at: usize| {
-            let [shift, sets, depth] = [0, 1, 2].map(|i| self.sieve[at + i] as u32);
-            Lines { shift, sets, depth }
+            let [shift, sets, depth, ways] = [0, 1, 2, 3].map(|i| self.sieve[at + i] as u32);
+            Lines { shift, sets, depth, ways }
         };
-        (self.sieve[0] != 0).then(|| Sieve { code: lines(0), data: lines(3) })
+        (self.sieve[0] != 0).then(|| Sieve { code: lines(0), data: lines(4) })
     }
 
     /// The same, as numbers.
-    pub fn numbers(sieve: Option<Sieve>) -> [u64; 6] {
-        let Some(Sieve { code, data }) = sieve else { return [0; 6] };
-        let numbers = [code.shift, code.sets, code.depth, data.shift, data.sets, data.depth];
-        numbers.map(u64::from)
+    pub fn numbers(sieve: Option<Sieve>) -> [u64; 8] {
+        let Some(Sieve { code, data }) = sieve else { return [0; 8] };
+        let of = |lines: Lines| [lines.shift, lines.sets, lines.depth, lines.ways];
+        let ([a, b, c, d], [e, f, g, h]) = (of(code), of(data));
+        [a, b, c, d, e, f, g, h].map(u64::from)
     }
 
     /// The bytes as they go into the other process.

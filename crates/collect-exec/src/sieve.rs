@@ -38,10 +38,12 @@ pub mod line {
     pub const PREFETCH: u64 = 4;
     /// It was fetched from.
     pub const FETCH: u64 = 8;
-    /// It was used a while ago and is told late; if it was stored to, that alone is told.
+    /// It was used a while ago and is told late; if it was stored to, that alone is told. With [`OLDEST`] it is not used.
     pub const LATE: u64 = 16;
-    /// It is to leave all caches.
+    /// It is to leave all caches, or, if it is also late, it was used before all others of its set.
     pub const FLUSH: u64 = 32;
+    /// See there; if it was stored to since it came, that bit is set, too.
+    pub const OLDEST: u64 = LATE | FLUSH;
     /// All of these.
     pub const BITS: u64 = 63;
 }

@@ -151,6 +151,8 @@ pub struct Ctx {
     pub tell_number: u32,
     /// The address.
     pub tell_addr: u64,
+    /// Its line.
+    pub tell_line: u64,
     /// The second line of the access, if it has one.
     pub tell_more: u64,
     /// Eight times the set of a fetch.
@@ -163,12 +165,11 @@ pub struct Ctx {
     pub tell_regs: [u64; 5],
     /// Not zero if the instruction that faulted had used a line before.
     pub undo_used: u64,
-    /// What the last access changed, for the case that it faults: the offset of the set's list, or zero if a line was
-    /// told.
+    /// What the last access changed, for the case that it faults: the offset of the set's list.
     pub undo_list: u64,
-    /// Eight times the place in which the line was.
+    /// Eight times the place in which the line was; all ones if it was not there and was told.
     pub undo_place: u64,
-    /// Its bits.
+    /// Its bits; if it was told, the last of the list.
     pub undo_bits: u64,
     /// The bits of an address within a line of data.
     pub line_mask: u64,
@@ -180,6 +181,12 @@ pub struct Ctx {
     pub data_depth: u64,
     /// The same for the code cache.
     pub code_depth: u64,
+    /// Not zero if all lines of each set of the data cache are known.
+    pub data_whole: u64,
+    /// The same for the code cache.
+    pub code_whole: u64,
+    /// That of the cache in question.
+    pub tell_whole: u64,
     /// The piece of [`Ctx::resumed`].
     pub resumed_block: u32,
     /// The engine's own per-thread data.

@@ -1,9 +1,9 @@
 //! The tables of threads that run behind a sieve: the lines last used of each set, and the counters of pieces.
 //!
 //! A set's list has the lines last used, in order. As long as a line of the list is used, nothing is told: the cache has it,
-//! and only the order changes. When another line is used, the order must be told first, because the cache
-//! will now choose who has to go: the lines that moved since, each once, the last one at the end. The same lines are late with
-//! stores. Translated code looks at the first of each list alone (`sift`), the glue does the rest; here is the
+//! and only the order changes. When another line is used, one has to go. If the list is as long as the set (it is *whole*),
+//! the engine says which; if it is shorter, it is one line, of which at most that it was stored to must be told
+//! first. Translated code looks at the first of each list alone (`sift`), the glue does the rest; here is the
 //! same again for accesses that vary, and what is seldom needed.
 //!
 //! The counters are shared memory behind the tap's buffers, so that the collector
@@ -31,7 +31,7 @@ pub const DIRTY: u64 = 4;
 /// Where the bytes of an access stand in what is told about it.
 pub const SIZE: u32 = 8;
 /// The room that telling one access takes at most.
-pub const TOLD_ROOM: usize = (SIEVE_DEPTH as usize + 1) * words::EVENT_LEN;
+pub const TOLD_ROOM: usize = (SIEVE_DEPTH as usize + 2) * words::EVENT_LEN;
 
 /// The bits of a line's number that choose its list. Of very large caches several sets share one.
 pub fn sets(lines: Lines) -> u32 {
@@ -44,10 +44,15 @@ pub fn fits(sieve: &Sieve) -> bool {
     (6..=12).contains(&sieve.data.shift) && (6..=12).contains(&sieve.code.shift)
 }
 
-/// Eight times the lines that are known of each set. Sets that share a list must not push each other's lines out.
+/// Eight times the lines that are known of each set: all, or one. Sets that share a list know one.
 fn depth(lines: Lines) -> u64 {
-    let shared = lines.sets > SIEVE_SETS;
-    8 * u64::from(if shared { 1 } else { lines.depth.clamp(1, SIEVE_DEPTH) })
+    let whole = is_whole(lines);
+    8 * u64::from(if whole { lines.ways } else { 1 })
+}
+
+/// Whether all lines of each set are known.
+fn is_whole(lines: Lines) -> bool {
+    lines.sets <= SIEVE_SETS && lines.depth == lines.ways && lines.ways <= SIEVE_DEPTH
 }
 
 /// Makes a thread's tables ready, once it has its number.
@@ -57,6 +62,8 @@ pub fn adopt(ctx: &mut Ctx) {
     ctx.set_shift = u64::from(sieve.data.shift - 3);
     ctx.set_mask = u64::from(sets(sieve.data)) << 3;
     (ctx.data_depth, ctx.code_depth) = (depth(sieve.data), depth(sieve.code));
+    ctx.data_whole = u64::from(is_whole(sieve.data));
+    ctx.code_whole = u64::from(is_whole(sieve.code));
     ctx.glue_tell = glue::address(glue::ichnos_tell);
     ctx.glue_tell_fetch = glue::address(glue::ichnos_tell_fetch);
     clear(ctx, &sieve);
@@ -105,13 +112,30 @@ pub fn flush(ctx: &mut Ctx) {
     }
 }
 
+/// Tells all lines of a list that the cache does not know to have been used so late, the one used last at the end.
 fn tell_late(ctx: &mut Ctx, list: u32, fetch: u64) {
+    let whole = if fetch == 0 { ctx.data_whole } else { ctx.code_whole } != 0;
     for i in (0..SIEVE_DEPTH as usize).rev() {
         let entry = table::<u64>(ctx, list, SIEVE_DEPTH as usize)[i];
-        if entry & MOVED != 0 {
-            trace::event(ctx, words::LINE, entry & !DIRTY | line::LATE | fetch);
+        let dirty = if whole && entry & DIRTY != 0 { line::STORE } else { entry & STORED_LATE };
+        if entry & MOVED != 0 || whole && entry != 0 {
+            let at = entry & !line::BITS;
+            trace::event(ctx, words::LINE, at | line::LOAD | dirty | line::LATE | fetch);
             table::<u64>(ctx, list, SIEVE_DEPTH as usize)[i] = entry & !(MOVED | STORED_LATE);
         }
+    }
+}
+
+/// Tells what the cache must know of a list before another line comes.
+fn tell_before(ctx: &mut Ctx, list: u32) {
+    if ctx.data_whole == 0 {
+        return tell_late(ctx, list, 0);
+    }
+    let oldest =
+        table::<u64>(ctx, list, (ctx.data_depth / 8) as usize).last().copied().unwrap_or(0);
+    if oldest != 0 {
+        let dirty = if oldest & DIRTY != 0 { line::STORE } else { 0 };
+        trace::event(ctx, words::LINE, oldest & !line::BITS | line::OLDEST | dirty);
     }
 }
 
@@ -185,7 +209,7 @@ fn touch(ctx: &mut Ctx, at: u64, what: u64) {
     let known = (ctx.data_depth / 8) as usize;
     let place = table(ctx, list, known).iter().position(|entry: &u64| entry & !line::BITS == at);
     if place.is_none() {
-        tell_late(ctx, list, 0);
+        tell_before(ctx, list);
         trace::event(ctx, words::LINE, at | what);
     }
     let lines = table::<u64>(ctx, list, known);
@@ -210,17 +234,22 @@ fn touch(ctx: &mut Ctx, at: u64, what: u64) {
 /// Tells that of the piece `block` the last `rest` instructions did not run. If the first of those had got so far as
 /// to use a line (`used`), that is taken back.
 pub fn undone(ctx: &mut Ctx, (block, rest): (u32, u32), used: bool) {
-    let told = used && ctx.undo_list == 0;
+    let told = used && ctx.undo_place == u64::MAX;
     let mut item = Vec::with_capacity(16);
     item.extend(block.to_le_bytes());
     item.extend(rest.to_le_bytes());
     item.extend(u64::from(told).to_le_bytes());
     trace::wide(ctx, words::UNDONE, &item);
-    if used && !told {
-        let place = (ctx.undo_place / 8) as usize;
-        let lines = table::<u64>(ctx, ctx.undo_list as u32, SIEVE_DEPTH as usize);
-        lines[0] = lines[0] & !line::BITS | ctx.undo_bits;
-        lines[..=place].rotate_left(1);
+    if used {
+        let known = (ctx.tell_depth / 8) as usize;
+        let lines = table::<u64>(ctx, ctx.undo_list as u32, known);
+        if told {
+            lines[0] = ctx.undo_bits;
+            lines.rotate_left(1);
+        } else {
+            lines[0] = lines[0] & !line::BITS | ctx.undo_bits;
+            lines[..=(ctx.undo_place / 8) as usize].rotate_left(1);
+        }
     }
     forget(ctx);
 }

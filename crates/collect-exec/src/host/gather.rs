@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use ichnos_base::{
-    Batch, Blocks, Code, EndStatus, Event, GapReason, GuestVa, Paths, ProcessId, Record, Sink,
-    ThreadId, ThreadStart,
+    Batch, Blocks, Code, EndStatus, Event, GapReason, GuestVa, Line, Paths, ProcessId, Record,
+    Sink, ThreadId, ThreadStart,
 };
 use ichnos_tap::{BufferKind, Taken};
 
@@ -162,10 +162,10 @@ impl<S: Sink> Out<'_, S> {
         loop {
             let Some(sifted) = &mut self.sifted else { return Ok(Ok(())) };
             let step = sifted.read(id.0, bytes, &mut at);
-            let records = sifted.take_records(id.0);
-            self.sifted_records(id, &records)?;
+            let lines = sifted.take_lines(id.0);
+            self.lines(id, &lines)?;
             if let Some(sifted) = &mut self.sifted {
-                sifted.give_back(id.0, records);
+                sifted.give_back(id.0, lines);
             }
             match step {
                 Ok(Step::Many) => {}
@@ -176,22 +176,19 @@ impl<S: Sink> Out<'_, S> {
         }
     }
 
-    fn sifted_records(&mut self, id: ThreadId, records: &[Record]) -> Result<(), S::Error> {
-        if records.is_empty() {
-            return Ok(());
+    fn lines(&mut self, id: ThreadId, lines: &[Line]) -> Result<(), S::Error> {
+        if !lines.is_empty() {
+            self.sink.sifted(id, lines)?;
+            self.count(id, lines.iter().filter(|l| matches!(l, Line::Fetch(_))).count() as u64);
         }
-        let insns = records.iter().filter(|r| matches!(r, Record::Insn { .. })).count() as u64;
-        let before = self.threads.get(&id.0).map_or(0, |thread| thread.insns);
-        self.sink.records(&Batch::new(id, before, records))?;
-        self.count(id, insns);
         Ok(())
     }
 
     /// The last of a thread behind a sieve: what it still had to tell, and what was kept back.
     fn settle(&mut self, id: ThreadId) -> Result<(), S::Error> {
         let Some(sifted) = &mut self.sifted else { return Ok(()) };
-        let (records, held) = sifted.end(id.0);
-        self.sifted_records(id, &records)?;
+        let (lines, held) = sifted.end(id.0);
+        self.lines(id, &lines)?;
         self.sink.held(id, &held)?;
         self.count(id, held.insns);
         Ok(())

@@ -1,4 +1,4 @@
-//! What engines tell behind a sieve becomes records, and what they count becomes what was kept back.
+//! What engines tell behind a sieve becomes lines, and what they count becomes what was kept back.
 //!
 //! All that a piece of code does is known from its code and how often it began, but for what varies, which is
 //! counted apart. So what was kept back is what was counted, less what was told, less what did not run because of a fault.
@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ichnos_base::{AccessFlags, GuestVa, Held, InsnKind, Record, Sieve};
+use ichnos_base::{GuestVa, Held, Line, Sieve};
 use ichnos_isa_x86::Inst;
 
 use super::channel::Channel;
@@ -19,7 +19,7 @@ use crate::plan::decode_all;
 use crate::sieve::{self, line};
 use crate::words::{self, HEAD_LEN, RoadmapHead, u32_at, u64_at};
 
-/// How many records are gathered at most before somebody is given them.
+/// How many lines are gathered at most before somebody is given them.
 const MANY: usize = 1 << 13;
 
 /// All that is known of programs behind a sieve.
@@ -38,16 +38,16 @@ type Piece = (Rc<[Held]>, Range<usize>);
 struct Sifting {
     /// What was told, and what was counted but did not run.
     not_held: Held,
-    records: Vec<Record>,
-    /// The record told last, until it is certain that it stays.
-    last: Option<Record>,
+    lines: Vec<Line>,
+    /// The line told last, until it is certain that it stays.
+    last: Option<Line>,
 }
 
 /// How far a reading has come.
 pub enum Step<'a> {
-    /// There are so many records that they are better taken away.
+    /// There are so many lines that they are better taken away.
     Many,
-    /// Something happened to the thread, after the records so far.
+    /// Something happened to the thread, after the lines so far.
     Told(Told<'a>),
     /// The buffer is at its end.
     End,
@@ -96,7 +96,7 @@ impl Sifted {
                 let word = u64_at(bytes, *at + 4).ok_or(broken("a line is cut"))?;
                 sifting.line(word);
                 *at += words::EVENT_LEN;
-                if sifting.records.len() >= MANY {
+                if sifting.lines.len() >= MANY {
                     return Ok(Step::Many);
                 }
                 continue;
@@ -119,21 +119,21 @@ impl Sifted {
         Ok(Step::End)
     }
 
-    /// The records that were read.
-    pub fn take_records(&mut self, thread: u32) -> Vec<Record> {
-        self.threads.get_mut(&thread).map(|s| std::mem::take(&mut s.records)).unwrap_or_default()
+    /// The lines that were read.
+    pub fn take_lines(&mut self, thread: u32) -> Vec<Line> {
+        self.threads.get_mut(&thread).map(|s| std::mem::take(&mut s.lines)).unwrap_or_default()
     }
 
-    /// Takes the room for records back.
-    pub fn give_back(&mut self, thread: u32, mut records: Vec<Record>) {
-        records.clear();
+    /// Takes the room for lines back.
+    pub fn give_back(&mut self, thread: u32, mut lines: Vec<Line>) {
+        lines.clear();
         if let Some(sifting) = self.threads.get_mut(&thread) {
-            sifting.records = records;
+            sifting.lines = lines;
         }
     }
 
     /// The last of a thread: what it still had to tell, and what was kept back.
-    pub fn end(&mut self, thread: u32) -> (Vec<Record>, Held) {
+    pub fn end(&mut self, thread: u32) -> (Vec<Line>, Held) {
         let mut sifting = self.threads.remove(&thread).unwrap_or_default();
         sifting.settle();
         let mut held = Held::default();
@@ -150,7 +150,7 @@ impl Sifted {
             }
         }
         add(&mut held, &sifting.not_held, u64::MAX);
-        (sifting.records, held)
+        (sifting.lines, held)
     }
 }
 
@@ -191,36 +191,42 @@ impl Sifting {
     /// A line that was told.
     fn line(&mut self, word: u64) {
         let addr = GuestVa(word & !line::BITS);
-        let has = |bit| word & bit != 0;
+        let has = |bit| word & bit == bit;
+        if has(line::OLDEST) {
+            return self.push(match (has(line::FETCH), has(line::STORE)) {
+                (true, _) => Line::OldestCode(addr),
+                (false, false) => Line::OldestClean(addr),
+                (false, true) => Line::OldestDirty(addr),
+            });
+        }
         if has(line::FETCH) {
             self.not_held.insns += 1;
-            return self.push(Record::insn(addr, 1, InsnKind::OTHER));
+            return self.push(Line::Fetch(addr));
         }
-        let (flags, size) = (AccessFlags::NONE, 0);
         if has(line::PREFETCH) {
-            return self.push(Record::Prefetch { flags, size, addr });
+            return self.push(Line::Prefetch(addr));
         }
         if has(line::FLUSH) {
-            return self.push(Record::Flush { flags, size, addr });
+            return self.push(Line::Flush(addr));
         }
         let late_store = has(line::LATE) && has(line::STORE);
         if has(line::LOAD) && !late_store {
             self.not_held.loads += 1;
-            self.push(Record::load(addr, 1));
+            self.push(Line::Load(addr));
         }
         if has(line::STORE) {
             self.not_held.stores += 1;
-            self.push(Record::store(addr, 1));
+            self.push(Line::Store(addr));
         }
     }
 
-    fn push(&mut self, record: Record) {
-        self.records.extend(self.last.replace(record));
+    fn push(&mut self, line: Line) {
+        self.lines.extend(self.last.replace(line));
     }
 
     /// What was told stays.
     fn settle(&mut self) {
-        self.records.extend(self.last.take());
+        self.lines.extend(self.last.take());
     }
 
     /// The last instructions of a piece did not run; what the first of them told, if anything, is taken back.
@@ -234,9 +240,9 @@ impl Sifting {
             return;
         }
         match self.last.take() {
-            Some(Record::Insn { .. }) => self.not_held.insns -= 1,
-            Some(Record::Load { .. }) => self.not_held.loads -= 1,
-            Some(Record::Store { .. }) => self.not_held.stores -= 1,
+            Some(Line::Fetch(_)) => self.not_held.insns -= 1,
+            Some(Line::Load(_)) => self.not_held.loads -= 1,
+            Some(Line::Store(_)) => self.not_held.stores -= 1,
             _ => {}
         }
     }

@@ -79,8 +79,8 @@ fn engine_as(program: &Path, args: &[&str], what: What, set: impl FnOnce(&mut La
 
 /// Caches of 64 sets.
 const SIEVE: Sieve = Sieve {
-    code: Lines { shift: 6, sets: 6, depth: 8 },
-    data: Lines { shift: 6, sets: 6, depth: 8 },
+    code: Lines { shift: 6, sets: 6, depth: 8, ways: 8 },
+    data: Lines { shift: 6, sets: 6, depth: 8, ways: 8 },
 };
 
 /// A torture program does the same in all four ways; `traced` are its arguments while recorded.

@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 
-use ichnos_base::{About, Batch, Blocks, Event, GuestVa, Held, Sieve, Sink, ThreadId};
+use ichnos_base::{About, Batch, Blocks, Event, GuestVa, Held, Line, Sieve, Sink, ThreadId};
 
 use super::check::named;
 use super::config::{
@@ -399,6 +399,12 @@ impl<O: Observe> Sink for Hierarchy<O> {
 
     fn sieve(&self) -> Option<Sieve> {
         sifted::sieve(&self.config).filter(|_| self.by_blocks)
+    }
+
+    fn sifted(&mut self, id: ThreadId, lines: &[Line]) -> Result<bool, Infallible> {
+        let thread = self.thread(id);
+        lines.iter().for_each(|&line| self.told_line(&thread, line));
+        Ok(true)
     }
 
     fn held(&mut self, id: ThreadId, held: &Held) -> Result<bool, Infallible> {

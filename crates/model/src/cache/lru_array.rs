@@ -38,6 +38,19 @@ impl LruArray {
         self.words.get_mut(start).filter(|word| same(**word, entry(line)))
     }
 
+    /// Makes a present line of a full set the least recent one, with flags set.
+    pub(crate) fn make_oldest(&mut self, line: u64, set: u64) {
+        let key = entry(line);
+        let words = self.set(line);
+        if words.last().is_none_or(|&word| word == 0) {
+            return;
+        }
+        if let Some(at) = words.iter().position(|&word| same(word, key)) {
+            words[at] |= set;
+            words[at..].rotate_left(1);
+        }
+    }
+
     /// Makes a present line the most recent one, with flags set and cleared,
     /// and tells the flags it had.
     #[inline(never)]

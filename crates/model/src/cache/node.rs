@@ -324,6 +324,16 @@ impl Node {
         matches!(self.array.access(line, dirty, 0), Found::Hit { .. })
     }
 
+    /// Makes a line, if it is there, the one that has to go next from its set; it may be dirty. In other caches than
+    /// plain LRU ones nothing changes.
+    pub(crate) fn make_oldest(&mut self, line: u64, dirty: u64) {
+        self.unsettle();
+        let dirty = if self.write == WritePolicy::Back { dirty } else { 0 };
+        if let AnyArray::Lru(array) = &mut self.array {
+            array.make_oldest(line, dirty);
+        }
+    }
+
     /// Takes a line out.
     pub(crate) fn remove(&mut self, line: u64) -> Option<Resident> {
         self.unsettle();

@@ -3,20 +3,21 @@
 //! In front of a cache that fills whole lines in sets and in which using a line again at once changes
 //! nothing, references to the last line used of each set can be kept back ([`Sieve`]), as long as nobody but
 //! the thread itself changes the cache. Of an LRU cache, as many lines of each set as it has ways: the last ones used are
-//! those that it has.
+//! those that it has. Their order it need not know; it is told which one has to go.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{Held, Lines, Sieve};
+use ichnos_base::{Held, Line, Lines, Sieve};
 
 use super::check::named;
 use super::config::{
     Allocate, CacheConfig, Caches, HierarchyConfig, Placement, Sharing, Straddle, WritePolicy,
 };
-use super::hierarchy::{Hierarchy, Ports};
+use super::entry::DIRTY;
+use super::hierarchy::{Hierarchy, Ports, Thread};
 use super::node::Node;
 use super::observe::Observe;
 use crate::prefetch::PrefetchConfig;
-use crate::{ByKind, Replacement};
+use crate::{ByKind, Kind, Replacement};
 
 /// What may be kept back from such a hierarchy; it must also take blocks ([`super::pass::by_blocks`]).
 pub(super) fn sieve(config: &HierarchyConfig) -> Option<Sieve> {
@@ -42,10 +43,36 @@ fn lines(cache: &CacheConfig) -> Option<Lines> {
         return None;
     }
     let depth = if cache.replacement == Replacement::Lru { cache.ways } else { 1 };
-    Some(Lines { shift: cache.line.trailing_zeros(), sets: cache.sets().trailing_zeros(), depth })
+    let (shift, sets) = (cache.line.trailing_zeros(), cache.sets().trailing_zeros());
+    Some(Lines { shift, sets, depth, ways: cache.ways })
 }
 
 impl<O: Observe> Hierarchy<O> {
+    /// A line that was told.
+    pub(super) fn told_line(&mut self, thread: &Thread, line: Line) {
+        match line {
+            Line::Fetch(addr) => self.touch(thread, Kind::Fetch, addr, 1),
+            Line::Load(addr) => self.touch(thread, Kind::Load, addr, 1),
+            Line::Store(addr) => self.touch(thread, Kind::Store, addr, 1),
+            Line::Prefetch(addr) => self.hint_prefetch(thread, addr),
+            Line::Flush(addr) => self.hint_flush(thread, addr),
+            Line::OldestCode(addr) => self.make_oldest(thread.ports.code, addr.0 ^ thread.space, 0),
+            Line::OldestClean(addr) => {
+                self.make_oldest(thread.ports.data, addr.0 ^ thread.space, 0);
+            }
+            Line::OldestDirty(addr) => {
+                let dirty = DIRTY;
+                self.make_oldest(thread.ports.data, addr.0 ^ thread.space, dirty);
+            }
+        }
+    }
+
+    fn make_oldest(&mut self, port: usize, at: u64, dirty: u64) {
+        if let Some(node) = self.graph.nodes.get_mut(port) {
+            node.make_oldest(at >> node.shift, dirty);
+        }
+    }
+
     /// Counts what was kept back from the caches of a core: hits of the first level.
     pub(super) fn count_held(&mut self, ports: Ports, held: &Held) {
         self.instructions = self.instructions.wrapping_add(held.insns);
