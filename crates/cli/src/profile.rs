@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use ichnos_analyze::profile::{Costs, Locate, Place, Space};
 use ichnos_base::{Event, GuestVa, Isa, ThreadId};
+use ichnos_collect_rv64::system::kernel_symbols;
 use ichnos_report::{PROFILE_MAGIC, StoredProfile};
 
 use crate::annotation::Annotated;
@@ -30,6 +31,25 @@ fn is_elf(path: &Path) -> bool {
     read.is_ok() && begin == *b"\x7fELF"
 }
 
+/// Whether a file is a flat RISC-V kernel, by the mark in its header.
+fn is_kernel(path: &Path) -> bool {
+    let mut begin = [0; 0x3c];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut begin));
+    read.is_ok() && begin[0x38..] == *b"RSC\x05"
+}
+
+/// The names that a kernel has of its own functions. Lists that were given count
+/// more.
+fn add_kernel(names: &mut BTreeMap<u64, String>, path: &Path) -> Result<()> {
+    let image = std::fs::read(path).with_context(|| path.display().to_string())?;
+    for symbol in kernel_symbols(&image).unwrap_or_default() {
+        if matches!(symbol.sort, 't' | 'T' | 'w' | 'W') {
+            names.entry(symbol.addr.0).or_insert(symbol.name);
+        }
+    }
+    Ok(())
+}
+
 /// The costs of a stored profile with names, and the models in words.
 pub fn read(path: &Path, symbols: &[PathBuf]) -> Result<(Annotated, Vec<String>)> {
     let place = || path.display().to_string();
@@ -37,9 +57,16 @@ pub fn read(path: &Path, symbols: &[PathBuf]) -> Result<(Annotated, Vec<String>)
     let stored = StoredProfile::read(file).with_context(place)?;
     let mut images = Images::new();
     let (elves, lists): (Vec<_>, Vec<_>) = symbols.iter().cloned().partition(|path| is_elf(path));
+    let (kernels, lists): (Vec<_>, Vec<_>) = lists.into_iter().partition(|path| is_kernel(path));
     let given = elves.iter().map(|path| image_everywhere(path));
-    for map in given.chain(stored.maps.iter().cloned()) {
+    let (booted, maps): (Vec<_>, Vec<_>) =
+        stored.maps.into_iter().partition(|map| is_kernel(Path::new(&map.path)));
+    for map in given.chain(maps) {
         images.event(ThreadId(0), &Event::Map(map.as_map()));
+    }
+    let mut symbols = read_symbols(&lists)?;
+    for path in kernels.into_iter().chain(booted.into_iter().map(|map| map.path.into())) {
+        add_kernel(&mut symbols, &path)?;
     }
     let mut code = CodeBytes::default();
     code.set_isa(Isa::RV64);
@@ -55,7 +82,7 @@ pub fn read(path: &Path, symbols: &[PathBuf]) -> Result<(Annotated, Vec<String>)
         calls: Vec::new(),
         calls_dropped: 0,
     };
-    let mut names = Names { images, symbols: read_symbols(&lists)? };
+    let mut names = Names { images, symbols };
     let all = costs.gather(&mut names);
     Ok((Annotated::stored(all, stored.command, names.images, code), stored.notes))
 }

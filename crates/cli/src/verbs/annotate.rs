@@ -59,8 +59,9 @@ pub struct Args {
     /// Show instructions, too: the costliest or, with --function, all of it in order.
     #[arg(long)]
     insns: bool,
-    /// Names for a stored profile: an image that ran at its own addresses (a kernel's vmlinux), or
-    /// lines of address, type and name (System.map, /proc/kallsyms); may be repeated.
+    /// Names for a stored profile: an image that ran at its own addresses (a kernel's vmlinux), a
+    /// flat kernel that names its functions itself, or lines of address, type and name (System.map,
+    /// /proc/kallsyms); may be repeated. The kernel of `boot --profile` need not be named.
     #[arg(long, value_name = "FILE")]
     symbols: Vec<PathBuf>,
     /// Write a file for cg_annotate.

@@ -129,7 +129,8 @@ pub fn run_verb(args: &Args) -> Result<Ending> {
     })
 }
 
-/// Runs the machine and stores its profile. A bare program is its own image.
+/// Runs the machine and stores its profile. A bare program is its own image, and
+/// so is a kernel, which names its functions itself.
 fn profile(
     args: &Args,
     config: &Config,
@@ -140,7 +141,8 @@ fn profile(
     let (outcome, profile, mut models) = run_profiled(config, console, models)?;
     let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     let mut stored = models.finish(&profile, command);
-    stored.maps.extend(args.bare.as_deref().map(profiling::image_everywhere));
+    let image = args.bare.as_deref().or(args.kernel.as_deref());
+    stored.maps.extend(image.map(profiling::image_everywhere));
     profiling::store(path, &stored)?;
     if !args.quiet {
         models.answer(Rows::Together).print(FormatArgs::default(), Stage::Shared)?;

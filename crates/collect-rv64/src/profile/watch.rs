@@ -10,6 +10,7 @@ use super::tables::{INDIRECT_ENTRIES, Indirect, NO_INDIRECT, Site, Start, indire
 use crate::cpu::Cpu;
 use crate::memory::World;
 use crate::observe::Observer;
+use crate::pages::prefer_large;
 use crate::ram::PAGE_SIZE;
 use crate::trap::Access;
 
@@ -100,6 +101,7 @@ impl<M: Models> Observer for Profiler<M> {
         self.now.data.follow(&cpu.tlb, ram as u64);
         if self.now.arena.is_empty() {
             self.now.arena = vec![0; ARENA];
+            prefer_large(&mut self.now.arena);
             self.now.indirect = vec![NO_INDIRECT; INDIRECT_ENTRIES];
         }
         Some(Start {

@@ -22,6 +22,7 @@ use crate::user::signal::{
     Action, Effect, Info, Queue, SIGCHLD, SIGCONT, SIGKILL, SIGNALS, SignalSet,
 };
 use crate::user::space::{Space, View};
+use crate::user::syscall::Timer;
 
 /// The first process's number. Fixed, like everything that programs can print.
 const FIRST_PID: u32 = 1000;
@@ -69,6 +70,8 @@ pub(crate) struct Kernel {
     pub(crate) random: u64,
     pub(crate) next_pid: u32,
     pub(crate) news: Vec<News>,
+    /// Timers that are files.
+    pub(crate) timers: Vec<Timer>,
 }
 
 /// One process's memory as its harts reach it.
@@ -128,6 +131,7 @@ impl Kernel {
             random: 0x001c_4051_c405,
             next_pid: FIRST_PID,
             news: Vec::new(),
+            timers: Vec::new(),
         };
         for (program, command) in config.commands() {
             kernel.begin(config, program, &command)?;

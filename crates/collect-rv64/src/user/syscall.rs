@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod address;
+mod control;
 mod files;
 mod folders;
 mod info;
@@ -11,6 +12,7 @@ mod readiness;
 mod signals;
 mod sockets;
 mod threads;
+mod timers;
 mod transfer;
 mod waiting;
 
@@ -21,6 +23,7 @@ use crate::user::kernel::Kernel;
 use crate::user::process::{Process, Wait};
 use crate::user::space::View;
 use sockets::Peer;
+pub(crate) use timers::Timer;
 pub(crate) use waiting::{expire, idle};
 
 /// What a system call comes to.
@@ -84,6 +87,9 @@ pub(crate) const fn may_restart(number: u64) -> bool {
 pub(crate) fn perform(kernel: &mut Kernel, thread: usize, number: u64) -> Answer {
     let cpu = &kernel.threads[thread].cpu;
     let args = std::array::from_fn(|n| cpu.x(10 + n as u8));
+    if !kernel.timers.is_empty() {
+        timers::tick(kernel);
+    }
     let mut call = Call { kernel, thread, args };
     let c = &mut call;
     match number {
@@ -134,6 +140,9 @@ pub(crate) fn perform(kernel: &mut Kernel, thread: usize, number: u64) -> Answer
         79 => c.newfstatat().into(),
         80 => c.fstat().into(),
         81..=83 => c.sync().into(),
+        85 => c.timerfd_create().into(),
+        86 => c.timerfd_settime().into(),
+        87 => c.timerfd_gettime().into(),
         88 => c.utimensat().into(),
         92 => Answer::Value(0),
         93 => c.exit(),

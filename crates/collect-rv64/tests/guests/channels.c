@@ -4,9 +4,11 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +17,10 @@
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static void expect(int holds, const char *what) {
@@ -272,6 +276,89 @@ static void children(void) {
     expect(waitpid(pid, 0, 0) == -1 && errno == ECHILD, "children nobody wants");
 }
 
+static void timers(void) {
+    int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), set = epoll_create1(0);
+    uint64_t count = 0;
+    struct itimerspec left, spec = {{0, 20000000}, {0, 30000000}};
+    expect(read(timer, &count, 8) == -1 && errno == EAGAIN, "an idle timer");
+    expect(timerfd_settime(timer, 0, &spec, 0) == 0, "armed");
+    expect(timerfd_gettime(timer, &left) == 0 && left.it_interval.tv_nsec == 20000000 &&
+               left.it_value.tv_nsec > 0 && left.it_value.tv_nsec <= 30000000, "time left");
+    struct epoll_event wanted = {EPOLLIN, {.u64 = 5}}, got;
+    epoll_ctl(set, EPOLL_CTL_ADD, timer, &wanted);
+    expect(epoll_wait(set, &got, 1, 1) == 0, "not yet");
+    expect(epoll_wait(set, &got, 1, -1) == 1 && got.data.u64 == 5, "expired");
+    expect(read(timer, &count, 8) == 8 && count >= 1, "counted");
+    usleep(70000);
+    expect(read(timer, &count, 8) == 8 && count >= 2, "counted again");
+    spec = (struct itimerspec){{0, 0}, {0, 0}};
+    expect(timerfd_settime(timer, 0, &spec, &left) == 0 && left.it_interval.tv_nsec == 20000000, "disarmed");
+    usleep(50000);
+    expect(read(timer, &count, 8) == -1 && errno == EAGAIN, "silent");
+    int real = timerfd_create(CLOCK_REALTIME, 0);
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    spec.it_value = (struct timespec){now.tv_sec + 1, now.tv_nsec};
+    expect(timerfd_settime(real, TFD_TIMER_ABSTIME, &spec, 0) == 0, "a point in time");
+    expect(read(real, &count, 8) == 8 && count == 1, "waited for");
+    spec.it_value.tv_sec = 1;
+    expect(timerfd_settime(real, TFD_TIMER_ABSTIME, &spec, 0) == 0, "a point long past");
+    struct pollfd one = {real, POLLIN, 0};
+    expect(poll(&one, 1, -1) == 1 && one.revents == POLLIN, "polled");
+    expect(timerfd_create(77, 0) == -1 && errno == EINVAL, "no such clock");
+    expect(timerfd_settime(0, 0, &spec, 0) == -1 && errno == EINVAL, "no timer");
+    close(timer), close(real), close(set);
+}
+
+/// Sends a byte and descriptors; how many arrive of those there is room for.
+static int hand_over(int socket, const int *files, int count) {
+    char control[256] = {0}, byte = 'f';
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
+                             .msg_controllen = CMSG_SPACE(sizeof(int) * count)};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int) * count);
+    memcpy(CMSG_DATA(head), files, sizeof(int) * count);
+    return sendmsg(socket, &message, 0);
+}
+
+static int take_over(int socket, int *files, int room, int *flags) {
+    char control[256] = {0}, byte = 0;
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
+                             .msg_controllen = CMSG_LEN(sizeof(int) * room)};
+    if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1 || byte != 'f') return -1;
+    *flags = message.msg_flags & MSG_CTRUNC;
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    if (!head || head->cmsg_type != SCM_RIGHTS) return 0;
+    int count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    memcpy(files, CMSG_DATA(head), sizeof(int) * count);
+    return count;
+}
+
+static void rights(void) {
+    int s[2], ends[2], got[4], flags = 0, status;
+    socketpair(AF_UNIX, SOCK_STREAM, 0, s);
+    pipe(ends);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int count = take_over(s[1], got, 2, &flags);
+        if (count != 2) _exit(1);
+        _exit(write(got[1], "through", 7) == 7 && fcntl(got[0], F_GETFD) == FD_CLOEXEC ? 0 : 2);
+    }
+    expect(hand_over(s[0], ends, 2) == 1, "handed over");
+    expect(waitpid(pid, &status, 0) == pid && status == 0, "by another process");
+    char text[8] = {0};
+    expect(read(ends[0], text, 7) == 7 && strcmp(text, "through") == 0, "the same pipe");
+    hand_over(s[0], ends, 1);
+    expect(take_over(s[1], got, 4, &flags) == 1 && flags == 0, "room for more");
+    int wrong = 999;
+    expect(hand_over(s[0], &wrong, 1) == -1 && errno == EBADF, "no such file");
+    close(got[0]), close(ends[0]), close(ends[1]), close(s[0]), close(s[1]);
+}
+
 int main(int argc, char **argv) {
     (void)argv;
     setvbuf(stdout, 0, _IOLBF, 0);
@@ -281,6 +368,8 @@ int main(int argc, char **argv) {
     }
     pairs();
     events();
+    timers();
+    rights();
     big_write();
     interruptions();
     children();

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use ichnos_collect_rv64::Speed;
 use ichnos_collect_rv64::system::{
-    Boot, Config, Cpio, Ending, Outcome, Script, run, run_profiled, run_untraced,
+    Boot, Config, Cpio, Ending, Outcome, Script, kernel_symbols, run, run_profiled, run_untraced,
 };
 
 use crate::debian::{self, Debian};
@@ -141,6 +141,41 @@ fn debian_boots_profiled() {
     let kernel = profile.executed.iter().filter(|one| one.pc.0 >> 63 != 0).count();
     assert!(kernel > 100_000 && kernel < profile.executed.len(), "{kernel}");
     assert!(cache.misses > 100_000, "{}", cache.misses);
+}
+
+/// The names that are found in the kernel's image are those that it tells itself
+/// when it runs, where it runs.
+#[test]
+fn debian_names_its_functions() {
+    let Some(debian) = debian::files() else { return };
+    let folder = Folder::new("boot-symbols");
+    let Some(initrd) = initrd(&folder, &debian) else { return };
+    let kernel = Boot::kernel(&debian.kernel).with_initrd(&initrd);
+    let mut config = Config::new(kernel.with_command_line("console=ttyS0 quiet"));
+    config.memory = 256 << 20;
+    config.limit = Some(10_000_000_000);
+    // The address, sort and name of every symbol but those of modules go into a sum.
+    let steps = [(
+        "guest# ".to_owned(),
+        "grep -vc '\\[' /proc/kallsyms; grep -v '\\[' /proc/kallsyms | md5sum; poweroff -f\n"
+            .to_owned(),
+    )];
+    let mut console = Script::new(Vec::new(), steps.into());
+    let outcome = run_untraced(&config, &mut console).expect("the machine runs");
+    assert_eq!(outcome.ending, Ending::PowerOff);
+    let told = String::from_utf8_lossy(&console.into_inner()).into_owned();
+    let image = fs::read(&debian.kernel).expect("the image can be read");
+    let symbols = kernel_symbols(&image).expect("the kernel has a table of names");
+    let line = |s: &ichnos_collect_rv64::system::KernelSymbol| {
+        format!("{:016x} {} {}\n", s.addr.0, s.sort, s.name)
+    };
+    let text: String = symbols.iter().map(line).collect();
+    let list = folder.0.join("symbols");
+    fs::write(&list, &text).expect("the list can be written");
+    let sum = Command::new("md5sum").arg(&list).output().expect("the host has md5sum");
+    let sum = String::from_utf8_lossy(&sum.stdout).split(' ').next().map(str::to_owned);
+    let sum = sum.expect("md5sum prints a sum");
+    assert!(told.contains(&format!("{}\r\n{sum}", symbols.len())), "{sum}: {told}");
 }
 
 /// Debian's drivers find the disk; the guest reads what the host put there, puts

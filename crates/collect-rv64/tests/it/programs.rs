@@ -172,7 +172,7 @@ fn records_follow_the_program() {
         let threads = match *name {
             "threads" => 7,
             "unix" => 2,
-            "channels" => 9,
+            "channels" => 10,
             _ => 1,
         };
         assert_eq!(checker.started, threads, "{name}");

@@ -11,6 +11,7 @@
 mod apt;
 mod plugin;
 mod programs;
+mod system;
 mod traits;
 
 use std::path::Path;
@@ -20,6 +21,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::run;
 use programs::{Program, Set};
+use system::System;
 use traits::Traits;
 
 /// How often each measurement is made.
@@ -93,7 +95,13 @@ pub fn print(rounds: usize) -> Result<()> {
     let times = measure(&set, &ways, rounds)?;
     first_table(&set, &traits, &times);
     second_table(&set, &traits, &ways, &times);
-    Ok(())
+    match System::prepare(&set) {
+        Ok(system) => system_rows(&set, &system, &ways, &times, rounds),
+        Err(why) => {
+            eprintln!("bench: no system mode: {why:#}");
+            Ok(())
+        }
+    }
 }
 
 /// `ichnos sim --profile` with a configuration of the folder.
@@ -267,6 +275,33 @@ fn second_table(set: &Set, traits: &[Traits], ways: &[Way], times: &[Vec<f64>]) 
     if let (Some(caches), Some(ours)) = (place("QEMU, caches"), place("profiled")) {
         compare("QEMU, caches / profiled", times, caches, ours);
     }
+}
+
+/// The programs inside a machine that is booted for each.
+fn system_rows(
+    set: &Set,
+    system: &System,
+    ways: &[Way],
+    times: &[Vec<f64>],
+    rounds: usize,
+) -> Result<()> {
+    let mut boot = f64::INFINITY;
+    let mut whole = vec![f64::INFINITY; set.programs.len()];
+    for _ in 0..rounds {
+        boot = boot.min(processor_seconds(&mut system.command(None)).context("boot")?);
+        for (program, best) in set.programs.iter().zip(&mut whole) {
+            let seconds = processor_seconds(&mut system.command(Some(program)));
+            *best = best.min(seconds.with_context(|| format!("{}, system", program.name))?);
+        }
+    }
+    println!("\nIn a whole machine, whose boot takes {boot:.2} s (taken off)\n");
+    row("system mode (sec)", whole.iter().map(|all| format!("{:.2}", all - boot)));
+    if let Some(user) = ways.iter().position(|way| way.name == "ichnos") {
+        let pairs = times.iter().zip(&whole);
+        let rows: Vec<Vec<f64>> = pairs.map(|(row, all)| vec![all - boot, row[user]]).collect();
+        compare("system / user mode", &rows, 0, 1);
+    }
+    Ok(())
 }
 
 /// The ratios of two ways, and their geometric mean.

@@ -219,22 +219,24 @@ impl Call<'_> {
         Ok(Ok((length.max(got) as u64, bytes, name.map(Known::from))))
     }
 
-    /// A message without anything but bytes and an address.
+    /// A message: bytes, perhaps an address, perhaps files.
     pub(super) fn sendmsg(&mut self) -> Result<Answer, Errno> {
         let [fd, va, flags, ..] = self.args;
         let mut view = self.view();
         let (name, name_len) = (view.read_u64(va)?, u64::from(view.read_u32(va + 8)?));
         let (parts, count) = (view.read_u64(va + 16)?, view.read_u64(va + 24)?);
-        if view.read_u64(va + 40)? != 0 {
-            return Err(Errno::OPNOTSUPP);
-        }
+        let (control, control_len) = (view.read_u64(va + 32)?, view.read_u64(va + 40)?);
+        let files = self.files_to_send(control, control_len)?;
         let mut all = Vec::new();
         for (at, len) in self.places(parts, count)? {
             let mut bytes = vec![0; len.min(MOST - all.len() as u64) as usize];
             self.view().read(at, &mut bytes)?;
             all.extend(bytes);
         }
-        self.send(fd, &all, flags, (name, name_len))
+        if files.is_empty() {
+            return self.send(fd, &all, flags, (name, name_len));
+        }
+        self.send_files((fd, flags), &all, &files, (name, name_len))
     }
 
     pub(super) fn recvmsg(&mut self) -> Result<Answer, Errno> {
@@ -244,24 +246,50 @@ impl Call<'_> {
             (view.read_u64(va)?, view.read_u64(va + 16)?, view.read_u64(va + 24)?);
         let places = self.places(parts, count)?;
         let room = places.iter().fold(0u64, |sum, (_, len)| sum.saturating_add(*len));
+        if self.view().read_u64(va + 40)? > 0 && flags & MSG_TRUNC == 0 {
+            let mut received = match self.receive_files((fd, flags), room.min(MOST) as usize)? {
+                Ok(received) => received,
+                Err(wait) => return Ok(wait),
+            };
+            let bytes = std::mem::take(&mut received.bytes);
+            let (length, from) = (received.length, received.name.take());
+            self.write_message(va, &places, &bytes, from.filter(|_| name != 0))?;
+            self.open_received(va, received, flags)?;
+            return Ok(Answer::Value(length));
+        }
         let (received, bytes, from) = match self.receive(fd, room, flags)? {
             Ok(received) => received,
             Err(wait) => return Ok(wait),
         };
-        let mut rest = &bytes[..];
-        for (at, len) in places {
-            let (now, later) = rest.split_at(rest.len().min(len as usize));
-            self.view().write(at, now)?;
-            rest = later;
-        }
-        match from.filter(|_| name != 0) {
-            Some(from) => self.write_address(&from, name, va + 8)?,
-            None => self.view().write_u32(va + 8, 0)?,
-        }
+        self.write_message(va, &places, &bytes, from.filter(|_| name != 0))?;
         // No control messages, no flags.
         self.view().write_u64(va + 40, 0)?;
         self.view().write_u32(va + 48, 0)?;
         Ok(Answer::Value(received))
+    }
+
+    /// Puts the bytes of a message whose head is at `va` where they belong, and
+    /// tells whose it is.
+    fn write_message(
+        &mut self,
+        va: u64,
+        places: &[(u64, u64)],
+        bytes: &[u8],
+        from: Option<Known>,
+    ) -> Result<(), Errno> {
+        let mut rest = bytes;
+        for &(at, len) in places {
+            let (now, later) = rest.split_at(rest.len().min(len as usize));
+            self.view().write(at, now)?;
+            rest = later;
+        }
+        match from {
+            Some(from) => {
+                let name = self.view().read_u64(va)?;
+                self.write_address(&from, name, va + 8)
+            }
+            None => self.view().write_u32(va + 8, 0),
+        }
     }
 
     pub(super) fn setsockopt(&mut self) -> Result<u64, Errno> {

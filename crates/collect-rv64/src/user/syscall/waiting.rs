@@ -11,7 +11,7 @@ use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use rustix::io::Errno;
 
 use super::transfer::ready;
-use super::{Answer, Call};
+use super::{Answer, Call, timers};
 use crate::error::Error;
 use crate::user::kernel::Kernel;
 use crate::user::process::Wait;
@@ -34,6 +34,7 @@ pub(crate) fn expire(kernel: &mut Kernel) {
         }
     }
     ring(kernel);
+    timers::tick(kernel);
     wake_files(kernel);
 }
 
@@ -83,6 +84,7 @@ pub(crate) fn idle(kernel: &mut Kernel) -> Result<(), Error> {
             _ => None,
         })
         .chain(alarms)
+        .chain(timers::next(kernel))
         .min();
     let files: Vec<(Rc<OwnedFd>, PollFlags)> = waited_files(kernel);
     if let Some(deadline) = deadline {
@@ -125,7 +127,7 @@ fn waited_files(kernel: &Kernel) -> Vec<(Rc<OwnedFd>, PollFlags)> {
 
 impl Call<'_> {
     /// The time of a clock in nanoseconds.
-    fn clock(&self, id: u64) -> u64 {
+    pub(super) fn clock(&self, id: u64) -> u64 {
         // Real time and its coarse twin count from 1970, all others from the start.
         if matches!(id, 0 | 5 | 11) {
             self.kernel.start_time_ns + self.kernel.now
@@ -134,7 +136,7 @@ impl Call<'_> {
         }
     }
 
-    fn write_time(&mut self, va: u64, ns: u64) -> Result<u64, Errno> {
+    pub(super) fn write_time(&mut self, va: u64, ns: u64) -> Result<u64, Errno> {
         self.view().write_u64(va, ns / 1_000_000_000)?;
         self.view().write_u64(va + 8, ns % 1_000_000_000)?;
         Ok(0)
