@@ -9,9 +9,9 @@ use anyhow::Result;
 use clap::Args;
 use ichnos_base::{Batch, Null, Record, Sink};
 use ichnos_collect_asm::Outcome;
-use ichnos_collect_exec::Choice;
 use ichnos_report::number::thousands;
 
+use crate::choice::ChoiceArgs;
 use crate::erase::Erase;
 use crate::exit::Ending;
 use crate::live::{Bare, Collector, LiveArgs, Values};
@@ -47,7 +47,7 @@ pub struct KeepArgs {
 
 impl KeepArgs {
     /// Records not everything but this.
-    pub fn choose(mut self, choice: Option<Choice>) -> Self {
+    pub fn choose(mut self, choice: ChoiceArgs) -> Self {
         self.live.choose(choice);
         self
     }
@@ -104,6 +104,14 @@ impl KeepArgs {
         if how == Bare::Dropped
             && let Some(ending) = self.drain()?
         {
+            return Ok(ending);
+        }
+        if how == Bare::Untraced
+            && let Some((ending, outcome)) = self.live.run_plain(&self.command)?
+        {
+            if !self.quiet {
+                report_dropped(&outcome);
+            }
             return Ok(ending);
         }
         Ok(self.live.run_bare(how, &self.command)?.ending)

@@ -35,6 +35,7 @@ mod regions;
 mod sampling;
 mod simulation;
 mod subject;
+mod switcher;
 mod verbs;
 
 use std::process::ExitCode;

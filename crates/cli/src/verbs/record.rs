@@ -17,6 +17,7 @@ use crate::live::{Bare, Collector};
 Examples:
   ichnos record -- ls -lR /usr/share
   ichnos record --sample 10M:100K -- bzip2 -k big.txt
+  ichnos record --every 1s --for 10ms -- ./built-by-ichnos-cc
   ichnos record -o none -- bzip2 -k big.txt
   ichnos record --trace off -- bzip2 -k big.txt
   ichnos record --sysroot /usr/riscv64-linux-gnu -- ./prog.riscv")]
@@ -46,7 +47,7 @@ pub enum Trace {
 
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<Ending> {
-    let keep = args.keep.clone().choose(args.choice.choice());
+    let keep = args.keep.clone().choose(args.choice.clone());
     match args.trace {
         Trace::Keep => keep.run(Collector::Exec, "recording"),
         Trace::Drop => keep.run_bare(Bare::Dropped),
