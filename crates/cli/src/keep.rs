@@ -12,11 +12,13 @@ use ichnos_collect_asm::Outcome;
 use ichnos_report::number::thousands;
 
 use crate::choice::ChoiceArgs;
+use crate::distances::Distances;
 use crate::erase::Erase;
 use crate::exit::Ending;
 use crate::live::{Bare, Collector, LiveArgs, Values};
 use crate::output::{TraceFile, WriteArgs, default_path};
 use crate::progress::Progress;
+use crate::tool::Tool;
 
 /// What to collect, and where to.
 #[derive(Args, Clone, Debug)]
@@ -95,6 +97,26 @@ impl KeepArgs {
         if !self.quiet {
             let (insns, references) = (thousands(insns), thousands(references));
             eprintln!("ichnos: {insns} instructions, {references} references");
+        }
+        Ok(live.ending)
+    }
+
+    /// Runs the program and lets a user's library see what is recorded.
+    pub fn run_tool(&self, library: &str, warm_up: u64) -> Result<Ending> {
+        let mut sink = Erase(Tool::load(library, warm_up)?);
+        let live = self.live.run(Collector::Exec, &self.command, Values::Omit, &mut sink)?;
+        if !self.quiet {
+            eprint!("{}", sink.0.results());
+        }
+        Ok(live.ending)
+    }
+
+    /// Runs a program built by `ichnos cc` and says how its events lie among its instructions.
+    pub fn run_events(&self) -> Result<Ending> {
+        let mut sink = Erase(Distances::of(&self.command[0])?);
+        let live = self.live.run(Collector::Exec, &self.command, Values::Omit, &mut sink)?;
+        if !self.quiet {
+            eprintln!("{}", sink.0);
         }
         Ok(live.ending)
     }

@@ -424,3 +424,36 @@ fn the_word_is_written_from_c() {
     let info = ichnos(&folder, &["info", "--json", "t.ichnos"]).json();
     assert!(info["instructions"].as_u64().unwrap() > 1000, "{info}");
 }
+
+/// The shipped tool sees samples and estimates the whole; the estimate lies near what the whole gives.
+#[test]
+fn a_tool_sees_the_samples() {
+    let folder = Folder::new();
+    let plugin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugin");
+    let (include, source) = (plugin.join("include"), plugin.join("examples/six.c"));
+    let line = ["-O2", "-shared", "-fPIC", "-I", include.to_str().unwrap(), "-o", "libsix.so"];
+    good(native(&folder, "cc", &[&line[..], &[source.to_str().unwrap()]].concat()));
+    let Some(program) = build(&folder, "objects.cc", "-O2") else { return };
+    let counts = |flags: &[&str]| -> Vec<u64> {
+        let line = [&["record", "--tool", "./libsix.so"], flags, &["--", &program, "200"]].concat();
+        let run = good(ichnos(&folder, &line));
+        let of = |line: &str| {
+            line.rsplit(": ").next()?.split(", ratio").next()?.replace(',', "").parse().ok()
+        };
+        run.stderr.lines().filter_map(of).collect()
+    };
+    let whole = counts(&[]);
+    let part = counts(&["--sample", "200:50"]);
+    assert_eq!((whole.len(), part.len()), (8, 8), "{whole:?} {part:?}");
+    assert!(part[7] > 100, "{} samples", part[7]);
+    assert!(part[0] > whole[0] / 10 && part[0] < whole[0] / 3, "{whole:?} {part:?}");
+    let line = ["record", "--tool", "./libsix.so", "--sample", "200:50", "--warm-up", "300", "--"];
+    let run = good(ichnos(&folder, &[&line[..], &[&program, "200"]].concat()));
+    assert!(
+        run.stderr.contains("4 ways, modulo, LRU: ") && run.stderr.contains("(95 %)"),
+        "{}",
+        run.stderr
+    );
+    let run = good(ichnos(&folder, &["record", "--trace", "events", "--", &program, "200"]));
+    assert!(run.stderr.contains("standard deviation"), "{}", run.stderr);
+}
