@@ -1,22 +1,28 @@
-//! What of a program is recorded when it is not everything: the flags, and what they mean together.
+//! What of a program is recorded when it is not everything: the flags, and what they mean to each collector.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Context, Result, bail};
 use clap::Args;
-use ichnos_collect_exec::Choice;
+use ichnos_collect_asm as asm;
+use ichnos_collect_exec as exec;
 
 use crate::count;
+use crate::switcher::Schedule;
 
 /// What is recorded.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct ChoiceArgs {
     /// Record samples: in turns, EXEC instructions not and then INST instructions, of each thread by itself.
-    /// The same run gives the same samples.
+    /// Programs built by `ichnos cc` count events (`--events`) instead of instructions. The same run gives
+    /// the same samples.
     #[arg(long, value_name = "EXEC:INST", value_parser = turns)]
     sample: Option<(u64, u64)>,
-    /// Record from here on: a count of each thread's own instructions (`10M`), or a time after the program's
-    /// start (`2s`, `500ms`).
+    /// Record from here on: a count of each thread's own instructions, or events, (`10M`), or a time after
+    /// the program's start (`2s`, `500ms`).
     #[arg(long, value_name = "COUNT|TIME", value_parser = place)]
     start: Option<Place>,
     /// Record until here, likewise; the program runs on.
@@ -28,6 +34,21 @@ pub struct ChoiceArgs {
     /// The same, and begin with nothing.
     #[arg(long, conflicts_with = "start")]
     paused: bool,
+    /// Record while the first word of this file is not zero; several recordings can have one file. It is made if it is
+    /// not there (programs built by `ichnos cc`).
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sample", "start", "stop"])]
+    shared: Option<PathBuf>,
+    /// Record in turns of time: once in this time (programs built by `ichnos cc`),
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "for",
+          conflicts_with_all = ["sample", "start", "stop", "paused"])]
+    every: Option<Duration>,
+    /// for so long.
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "every")]
+    r#for: Option<Duration>,
+    /// At which events a thread can begin and cease to be recorded: `calls`, or `calls,loops` (programs built by
+    /// `ichnos cc`).
+    #[arg(long, value_name = "EVENTS", value_parser = events)]
+    events: Option<asm::Events>,
 }
 
 /// A place in a run.
@@ -48,22 +69,51 @@ fn turns(text: &str) -> Result<(u64, u64), String> {
 }
 
 fn place(text: &str) -> Result<Place, String> {
-    let units = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0)];
-    let unit = units.iter().find_map(|&(unit, size)| Some((text.strip_suffix(unit)?, size)));
-    let Some((digits, size)) = unit else { return count::count(text).map(Place::Count) };
-    let bad = || format!("`{text}` is not a time like 2s or 500ms");
-    let number: f64 = digits.parse().map_err(|_| bad())?;
-    Duration::try_from_secs_f64(number * size).map(Place::Time).map_err(|_| bad())
+    if text.ends_with('s') {
+        return duration(text).map(Place::Time);
+    }
+    count::count(text).map(Place::Count)
 }
 
+/// A time: `2s`, `500ms`, `20us`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0)];
+    let bad = || format!("`{text}` is not a time like 2s or 500ms");
+    let unit = units.iter().find_map(|&(unit, size)| Some((text.strip_suffix(unit)?, size)));
+    let (digits, size) = unit.ok_or_else(bad)?;
+    let number: f64 = digits.parse().map_err(|_| bad())?;
+    Duration::try_from_secs_f64(number * size).map_err(|_| bad())
+}
+
+fn events(text: &str) -> Result<asm::Events, String> {
+    match text {
+        "calls" => Ok(asm::Events::Calls),
+        "calls,loops" | "loops,calls" => Ok(asm::Events::CallsAndLoops),
+        _ => Err(format!("there are no events `{text}`: `calls`, or `calls,loops`")),
+    }
+}
+
+/// How a program built by `ichnos cc` is recorded, and what switches the recording as time goes by.
+pub type Inline = (asm::Choice, Option<(Arc<asm::Word>, Schedule)>);
+
 impl ChoiceArgs {
-    /// What is recorded, if not everything.
-    pub fn choice(&self) -> Option<Choice> {
-        let Self { sample, start, stop, control, paused } = self;
-        if sample.is_none() && start.is_none() && stop.is_none() && !control && !paused {
-            return None;
+    /// Whether everything is recorded.
+    pub fn is_all(&self) -> bool {
+        let Self { sample, start, stop, control, paused, shared, every, .. } = self;
+        let some = sample.is_some() || start.is_some() || stop.is_some() || shared.is_some();
+        !some && every.is_none() && !control && !paused
+    }
+
+    /// What is recorded of a program that runs from the code cache, if not everything.
+    pub fn exec(&self) -> Result<Option<exec::Choice>> {
+        let Self { sample, start, stop, paused, shared, every, events, .. } = self;
+        if shared.is_some() || every.is_some() || events.is_some() {
+            bail!("--shared, --every and --events are for programs built by `ichnos cc`");
         }
-        let mut choice = Choice { sample: *sample, paused: *paused, ..Choice::default() };
+        if self.is_all() {
+            return Ok(None);
+        }
+        let mut choice = exec::Choice { sample: *sample, paused: *paused, ..Default::default() };
         match start {
             Some(Place::Count(count)) => choice.start = *count,
             Some(Place::Time(time)) => choice.start_after = Some(*time),
@@ -74,7 +124,85 @@ impl ChoiceArgs {
             Some(Place::Time(time)) => choice.stop_after = Some(*time),
             None => {}
         }
-        Some(choice)
+        Ok(Some(choice))
+    }
+
+    /// What is recorded of a program built by `ichnos cc`, if not everything.
+    pub fn inline(&self) -> Result<Option<Inline>> {
+        if self.is_all() {
+            return Ok(None);
+        }
+        let (mut choice, switched) = match self.counted()? {
+            Some(choice) => (choice, None),
+            None => self.by_word()?,
+        };
+        choice.events = self.events.unwrap_or_default();
+        Ok(Some((choice, switched)))
+    }
+
+    /// Choices that each thread makes by counting.
+    fn counted(&self) -> Result<Option<asm::Choice>> {
+        let by_word = self.control || self.paused || self.shared.is_some() || self.every.is_some();
+        let count = |place: Option<Place>| match place {
+            Some(Place::Time(_)) => Err(()),
+            Some(Place::Count(count)) => Ok(Some(count)),
+            None => Ok(None),
+        };
+        let places = (count(self.start), count(self.stop));
+        if by_word && self.sample.is_none() && self.start.is_none() && self.stop.is_none() {
+            return Ok(None);
+        }
+        let (Ok(start), Ok(stop)) = places else {
+            if self.sample.is_some() || matches!(places, (Ok(Some(_)), _) | (_, Ok(Some(_)))) {
+                bail!("of programs built by `ichnos cc`, places are all counts or all times");
+            }
+            return Ok(None);
+        };
+        if by_word {
+            bail!("a recording that counts events cannot be switched by others as well");
+        }
+        let first = start.unwrap_or(0);
+        Ok(Some(match (self.sample, stop) {
+            (Some(_), Some(_)) => bail!("--sample and --stop: samples are taken to the end"),
+            (Some((skipped, recorded)), None) => {
+                let first = first.saturating_add(skipped);
+                asm::Choice::new(asm::When::Counted { first, recorded, skipped })
+            }
+            (None, stop) => {
+                let len = stop.unwrap_or(u64::MAX).saturating_sub(first);
+                if len == 0 {
+                    bail!("--stop comes before --start: nothing would be recorded");
+                }
+                asm::Choice::window(first, len)
+            }
+        }))
+    }
+
+    /// Choices that a word in memory tells.
+    fn by_word(&self) -> Result<Inline> {
+        let word = match &self.shared {
+            Some(file) => asm::Word::open(file)
+                .with_context(|| format!("{} cannot be opened", file.display()))?,
+            None => asm::Word::new().context("there is no memory for a switch")?,
+        };
+        let word = Arc::new(word);
+        let time = |place: Option<Place>| match place {
+            Some(Place::Time(time)) => Some(time),
+            _ => None,
+        };
+        let (start, stop) = (time(self.start), time(self.stop));
+        let schedule = match (self.every, self.r#for) {
+            (Some(every), Some(length)) => Some(Schedule::Periodic { every, length }),
+            _ if start.is_some() || stop.is_some() => Some(Schedule::Once { start, stop }),
+            _ => None,
+        };
+        // A file says itself how to begin.
+        if self.shared.is_none() || self.control || self.paused {
+            let on = !self.paused && start.is_none() && self.every.is_none();
+            word.set(u32::from(on)).context("the switch cannot be set")?;
+        }
+        let choice = asm::Choice::new(asm::When::Shared(Arc::clone(&word)));
+        Ok((choice, schedule.map(|s| (word, s))))
     }
 }
 
@@ -94,5 +222,25 @@ mod tests {
         for bad in ["1", "1:", "1:0", ":1"] {
             assert!(turns(bad).is_err(), "{bad}");
         }
+        assert_eq!(events("calls,loops"), Ok(asm::Events::CallsAndLoops));
+        assert!(events("loops").is_err());
+    }
+
+    #[test]
+    fn counts_and_times_do_not_mix() {
+        let sample = ChoiceArgs { sample: Some((10, 1)), ..ChoiceArgs::default() };
+        assert!(matches!(sample.inline(), Ok(Some((_, None)))));
+        let time = Some(Place::Time(Duration::from_secs(1)));
+        let mixed = ChoiceArgs { start: time, ..sample.clone() };
+        assert!(mixed.inline().is_err());
+        let timed = ChoiceArgs { start: time, ..ChoiceArgs::default() };
+        assert!(matches!(timed.inline(), Ok(Some((_, Some(_))))));
+        let empty = ChoiceArgs {
+            start: Some(Place::Count(5)),
+            stop: Some(Place::Count(5)),
+            ..ChoiceArgs::default()
+        };
+        assert!(empty.inline().is_err());
+        assert!(matches!(ChoiceArgs::default().inline(), Ok(None)));
     }
 }

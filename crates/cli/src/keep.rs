@@ -9,14 +9,16 @@ use anyhow::Result;
 use clap::Args;
 use ichnos_base::{Batch, Null, Record, Sink};
 use ichnos_collect_asm::Outcome;
-use ichnos_collect_exec::Choice;
 use ichnos_report::number::thousands;
 
+use crate::choice::ChoiceArgs;
+use crate::distances::Distances;
 use crate::erase::Erase;
 use crate::exit::Ending;
 use crate::live::{Bare, Collector, LiveArgs, Values};
 use crate::output::{TraceFile, WriteArgs, default_path};
 use crate::progress::Progress;
+use crate::tool::Tool;
 
 /// What to collect, and where to.
 #[derive(Args, Clone, Debug)]
@@ -47,7 +49,7 @@ pub struct KeepArgs {
 
 impl KeepArgs {
     /// Records not everything but this.
-    pub fn choose(mut self, choice: Option<Choice>) -> Self {
+    pub fn choose(mut self, choice: ChoiceArgs) -> Self {
         self.live.choose(choice);
         self
     }
@@ -99,11 +101,39 @@ impl KeepArgs {
         Ok(live.ending)
     }
 
+    /// Runs the program and lets a user's library see what is recorded.
+    pub fn run_tool(&self, library: &str, warm_up: u64) -> Result<Ending> {
+        let mut sink = Erase(Tool::load(library, warm_up)?);
+        let live = self.live.run(Collector::Exec, &self.command, Values::Omit, &mut sink)?;
+        if !self.quiet {
+            eprint!("{}", sink.0.results());
+        }
+        Ok(live.ending)
+    }
+
+    /// Runs a program built by `ichnos cc` and says how its events lie among its instructions.
+    pub fn run_events(&self) -> Result<Ending> {
+        let mut sink = Erase(Distances::of(&self.command[0])?);
+        let live = self.live.run(Collector::Exec, &self.command, Values::Omit, &mut sink)?;
+        if !self.quiet {
+            eprintln!("{}", sink.0);
+        }
+        Ok(live.ending)
+    }
+
     /// Runs the program and keeps nothing.
     pub fn run_bare(&self, how: Bare) -> Result<Ending> {
         if how == Bare::Dropped
             && let Some(ending) = self.drain()?
         {
+            return Ok(ending);
+        }
+        if how == Bare::Untraced
+            && let Some((ending, outcome)) = self.live.run_plain(&self.command)?
+        {
+            if !self.quiet {
+                report_dropped(&outcome);
+            }
             return Ok(ending);
         }
         Ok(self.live.run_bare(how, &self.command)?.ending)

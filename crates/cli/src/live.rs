@@ -16,10 +16,12 @@ use ichnos_collect_rv64 as rv64;
 use ichnos_collect_step as step;
 use ichnos_flow::Level;
 
+use crate::choice::ChoiceArgs;
 use crate::count;
 use crate::exit::Ending;
 use crate::interrupt;
 use crate::profiling::Profiling;
+use crate::switcher::Switcher;
 
 /// How to run a program that is to be traced.
 #[derive(Args, Clone, Debug)]
@@ -51,7 +53,7 @@ pub struct LiveArgs {
     gdb: Option<rv64::GdbAt>,
     /// What is recorded, if not everything.
     #[arg(skip)]
-    choice: Option<exec::Choice>,
+    choice: ChoiceArgs,
     /// How much is left for replay to work out, for programs built by `ichnos cc`.
     #[arg(long, value_name = "LEVEL", default_value = "flow", value_parser = level)]
     opt: Level,
@@ -207,7 +209,7 @@ impl LiveArgs {
     ) -> Result<exec::Tracee> {
         let mut launch = exec::Launch::new(program);
         launch.record(what);
-        if let Some(choice) = self.choice {
+        if let Some(choice) = self.choice.exec()? {
             launch.choose(choice);
         }
         launch.vdso(if self.no_vdso { exec::Vdso::Hidden } else { exec::Vdso::Shown });
@@ -220,13 +222,13 @@ impl LiveArgs {
     }
 
     /// Records not everything but this.
-    pub fn choose(&mut self, choice: Option<exec::Choice>) {
+    pub fn choose(&mut self, choice: ChoiceArgs) {
         self.choice = choice;
     }
 
     fn refuse_choice(&self, of: &str) -> Result<()> {
-        if self.choice.is_some() {
-            bail!("--sample, --start, --stop, --control and --paused: all is recorded of {of}");
+        if !self.choice.is_all() {
+            bail!("--sample, --start, --stop, --control and the like: all is recorded of {of}");
         }
         Ok(())
     }
@@ -267,12 +269,13 @@ impl LiveArgs {
         S: Sink<Error = anyhow::Error>,
     {
         self.refuse_stepping(values)?;
-        self.refuse_choice("programs built by `ichnos cc`")?;
         if self.no_vdso {
             bail!("a program that traces itself sees the vdso; without it: `ichnos step`");
         }
         begin(concat!("collect-asm ", env!("CARGO_PKG_VERSION")), program, args, sink)?;
-        let outcome = asm::record(&self.inline_config(program, args), sink);
+        let (config, switcher) = self.inline_config(program, args)?;
+        let outcome = asm::record(&config, sink);
+        drop(switcher);
         let outcome = outcome.map_err(|error| match error {
             asm::RecordError::Sink(e) => e,
             asm::RecordError::Collector(e) => e.into(),
@@ -281,11 +284,34 @@ impl LiveArgs {
         Ok(Live { ending: Ending::Program(shell_status(outcome.status)), cut_short: None })
     }
 
-    fn inline_config(&self, program: &OsString, args: &[OsString]) -> asm::Config {
+    /// How a program built by `ichnos cc` is run, and what switches the recording meanwhile.
+    fn inline_config(
+        &self,
+        program: &OsString,
+        args: &[OsString],
+    ) -> Result<(asm::Config, Option<Switcher>)> {
         let mut config = asm::Config::new(program, args.iter().cloned());
         config.level = self.opt;
         config.randomize = if self.aslr { asm::Randomize::System } else { asm::Randomize::Off };
-        config
+        let Some((choice, switched)) = self.choice.inline()? else { return Ok((config, None)) };
+        config.choice = Some(choice);
+        Ok((config, switched.map(|(word, schedule)| Switcher::start(word, schedule))))
+    }
+
+    /// Runs a program built by `ichnos cc` without recording anything: what its switch points cost. Nothing if it is
+    /// another one.
+    pub fn run_plain(&self, command: &[OsString]) -> Result<Option<(Ending, asm::Outcome)>> {
+        let (program, args) = command.split_first().context("no program is named")?;
+        if !is_noted(program) {
+            return Ok(None);
+        }
+        let (mut config, _) = self.inline_config(program, args)?;
+        if config.choice.is_none() {
+            let word = asm::Word::new().context("there is no memory for a switch")?;
+            config.choice = Some(asm::Choice::new(asm::When::Shared(word.into())));
+        }
+        let outcome = asm::drain(&config)?;
+        Ok(Some((Ending::Program(shell_status(outcome.status)), outcome)))
     }
 
     /// Runs a program built by `ichnos cc`, takes what it stores and drops it; nothing if it is
@@ -296,7 +322,9 @@ impl LiveArgs {
             return Ok(None);
         }
         self.refuse_stepping(Values::Omit)?;
-        let outcome = asm::drain(&self.inline_config(program, args))?;
+        let (config, switcher) = self.inline_config(program, args)?;
+        let outcome = asm::drain(&config)?;
+        drop(switcher);
         Ok(Some((Ending::Program(shell_status(outcome.status)), outcome)))
     }
 

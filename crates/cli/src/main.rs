@@ -17,6 +17,7 @@ mod choice;
 mod code_bytes;
 mod config_file;
 mod count;
+mod distances;
 mod erase;
 mod exit;
 mod hierarchy;
@@ -35,6 +36,8 @@ mod regions;
 mod sampling;
 mod simulation;
 mod subject;
+mod switcher;
+mod tool;
 mod verbs;
 
 use std::process::ExitCode;

@@ -28,8 +28,8 @@ mod note;
 mod run;
 
 pub use build::{ASSEMBLER, assemble, compile};
-pub use code::{CodeSize, has_notes, noted};
-pub use ichnos_rt::Randomize;
+pub use code::{CodeSize, entries, has_notes, noted};
+pub use ichnos_rt::{Randomize, Word};
 
 pub use error::{Error, RecordError};
-pub use run::{Config, Outcome, drain, record};
+pub use run::{Choice, Config, Events, Outcome, When, drain, record};

@@ -12,13 +12,17 @@
 //! must come from it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod clock;
 mod pool;
 mod remote;
 mod spawn;
 mod thread;
 mod wait;
+mod word;
 
+pub use clock::Clock;
 pub use pool::{Context, Layout, Pool};
 pub use spawn::{Randomize, spawn};
 pub use thread::{Regs, Resume, SignalSource, Thread};
 pub use wait::{Change, Stop, times_of_children, wait};
+pub use word::Word;

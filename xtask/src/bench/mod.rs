@@ -4,6 +4,7 @@
 //! are minima of several runs, and ratios are of things run side by side.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod calvin;
 mod inputs;
 mod live;
 mod memory;
@@ -27,6 +28,9 @@ const LIST: &str = "\
            --file: from a stored trace of 1 G references, reading included;
            --long: the memory that 10 G instructions take (records them first, takes long);
            --live: simulating running programs, beside Valgrind's cachegrind
+  calvin   the tables of the calvin paper: events among instructions, what two copies of the code
+           cost, sampled miss ratios beside the whole (fetches sources, takes long);
+           --quick: the kernels alone, on short inputs
   mptrace  the tables of the MPTRACE paper: code expansion and dilation of programs built by
            `ichnos cc`, for each level of the planner (fetches sources, takes long);
            --quick: the kernels alone, on short inputs
@@ -61,6 +65,11 @@ pub fn dispatch(args: &[String]) -> Result<()> {
             None => simics::print(simics::ROUNDS),
             Some("--once") => simics::print(1),
             Some(other) => bail!("expected --once, found `{other}`"),
+        },
+        "calvin" => match args.get(1).map(String::as_str) {
+            None => calvin::print(mptrace::Extent::Whole),
+            Some("--quick") => calvin::print(mptrace::Extent::Quick),
+            Some(other) => bail!("expected --quick, found `{other}`"),
         },
         "mptrace" => match args.get(1).map(String::as_str) {
             None => mptrace::print(mptrace::Extent::Whole),

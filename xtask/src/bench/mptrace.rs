@@ -30,11 +30,11 @@ pub enum Extent {
 }
 
 /// A program: name, arguments of a short and of a long run.
-struct Program {
-    name: &'static str,
-    file: PathBuf,
-    short: Vec<String>,
-    long: Vec<String>,
+pub(super) struct Program {
+    pub(super) name: &'static str,
+    pub(super) file: PathBuf,
+    pub(super) short: Vec<String>,
+    pub(super) long: Vec<String>,
 }
 
 /// What was measured of a program at a level.
@@ -171,22 +171,22 @@ fn traced(
 }
 
 /// The numbers in the program's last line about itself.
-fn numbers_in(text: &str) -> Vec<f64> {
+pub(super) fn numbers_in(text: &str) -> Vec<f64> {
     let line = text.lines().rev().find_map(|line| line.strip_prefix("ichnos: ")).unwrap_or("");
     let plain = line.replace(',', "");
     plain.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-fn words(line: &str) -> Vec<String> {
+pub(super) fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-fn ichnos() -> [String; 1] {
+pub(super) fn ichnos() -> [String; 1] {
     [run::root().join("target/release/ichnos").to_string_lossy().into_owned()]
 }
 
 /// Processor time of a command and all it starts, and what it says on standard error.
-fn processor_time(
+pub(super) fn processor_time(
     folder: &Path,
     before: &[String],
     program: &Program,
@@ -210,7 +210,7 @@ fn processor_time(
 }
 
 /// The kernels, built.
-fn kernels(folder: &Path) -> Result<Vec<Program>> {
+pub(super) fn kernels(folder: &Path) -> Result<Vec<Program>> {
     let all = [
         ("fft", "gcc", "fft.c", "2 14 4", "2 18 40"),
         ("lu", "gcc", "lu.c", "2 160 16 contiguous", "2 1600 16 contiguous"),
@@ -233,7 +233,7 @@ fn kernels(folder: &Path) -> Result<Vec<Program>> {
 }
 
 /// The real projects, fetched and built.
-fn projects(folder: &Path) -> Result<Vec<Program>> {
+pub(super) fn projects(folder: &Path) -> Result<Vec<Program>> {
     let script = run::root().join("crates/testkit/projects/build.sh");
     let compiler = format!("{} cc -- gcc", ichnos()[0]);
     let sql = |name: &str| vec![":memory:".to_owned(), format!(".read {name}.sql")];

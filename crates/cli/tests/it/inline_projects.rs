@@ -22,7 +22,7 @@ fn long() -> bool {
 }
 
 /// Builds a project; nothing if its sources or tools are missing.
-fn build(folder: &Folder, name: &str, flags: &str) -> Option<PathBuf> {
+pub fn build(folder: &Folder, name: &str, flags: &str) -> Option<PathBuf> {
     if !tool::have(&format!("inline_projects {name}"), &["gcc", "make"]) {
         return None;
     }

@@ -4,6 +4,7 @@
 
 mod annotate;
 mod choice;
+mod cloned;
 mod equality;
 mod failures;
 mod inline;

@@ -9,12 +9,14 @@ use ichnos_flow::{Options, Piece, Plan, Set, plan};
 use ichnos_isa_x86::{Flow, Inst, Reg};
 use ichnos_trace::{Register, Slot};
 
+use super::clone::{self, Laid};
 use super::convention::{Habit, habits};
 use super::emit::{COPY, Emitter, Point, STUB, TAG, width};
 use super::function::Function;
 use super::image::Image;
 use super::region::{Group, World, region};
 use super::roadmap::Block;
+use super::switch::{EXEC, Flags, GATE, Planned, Points, RESUME, ROOM, Switching};
 use super::turns::turns;
 use super::unwind::{self, Places, Tables};
 use crate::Error;
@@ -76,18 +78,71 @@ pub(crate) struct Copy {
     pub(crate) left_out: usize,
     /// How large it is.
     pub(crate) size: CodeSize,
+    /// The copy that records nothing, if threads switch between the two.
+    pub(crate) exec: Option<Switched>,
+}
+
+/// P_exec, and what leads between it and P_inst.
+pub(crate) struct Switched {
+    /// Where it lies: a page with the shared word, then the code.
+    pub(crate) base: u64,
+    /// The code, and behind it the unwinding tables.
+    pub(crate) code: Vec<u8>,
+    len: usize,
+    tables: usize,
+    places: Vec<(u32, GuestVa)>,
+    /// Entries of the tables that lead to P_inst: from P_exec, from the program's own labels. Index and
+    /// entry.
+    pub(crate) to_inst: Vec<(u64, u32)>,
+    pub(crate) from_labels: Vec<(u64, u32)>,
+    /// Whether each block begins with an event.
+    pub(crate) events: Vec<bool>,
+}
+
+impl Switched {
+    /// Where its code lies.
+    pub(crate) const fn code_at(&self) -> u64 {
+        self.base + PAGE
+    }
+
+    /// Bytes of code, without tables.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where the unwinding tables lie.
+    pub(crate) const fn tables_at(&self) -> u64 {
+        self.code_at() + self.tables as u64
+    }
+
+    /// The program's instruction to which an address of it belongs.
+    pub(crate) fn original(&self, addr: u64) -> Option<GuestVa> {
+        let offset = u32::try_from(addr.checked_sub(self.code_at())?).ok()?;
+        let i = self.places.partition_point(|(at, _)| *at <= offset).checked_sub(1)?;
+        (u64::from(offset) < self.len as u64).then(|| self.places[i].1)
+    }
 }
 
 impl Copy {
     /// Copies an image's noted functions as they lie in a process.
-    pub(crate) fn new(image: &Image, bias: u64, options: &Options) -> Result<Self, Error> {
+    pub(crate) fn new(
+        image: &Image,
+        bias: u64,
+        options: &Options,
+        switching: Option<Switching>,
+    ) -> Result<Self, Error> {
         let decode = |note| Function::decode(image, note, bias);
         let mut functions: Vec<Function> = image.notes.iter().filter_map(decode).collect();
         loop {
             let (world, groups) = World::new(functions);
             let habits = habits(&world, &groups);
             match plans(&world, &groups, &habits, options) {
-                Ok(plans) => return lay_out(image, bias, &world, &groups, (&plans, options)),
+                Ok(plans) => {
+                    let (world, groups) = (&world, &groups[..]);
+                    let (habits, plans) = (&habits[..], &plans[..]);
+                    let planned = Planned { world, groups, habits, plans, options };
+                    return lay_out(image, bias, &planned, switching);
+                }
                 Err(failed) => {
                     functions = world.functions;
                     let gone: HashSet<usize> = failed.into_iter().collect();
@@ -166,37 +221,20 @@ fn plans(
 fn lay_out(
     image: &Image,
     bias: u64,
-    world: &World,
-    groups: &[Group],
-    (plans, options): (&[Plan], &Options),
+    planned: &Planned<'_>,
+    switching: Option<Switching>,
 ) -> Result<Copy, Error> {
+    let world = planned.world;
     let base = place(image, bias);
-    let mut copier = Copier {
-        image,
-        bias,
-        base,
-        world,
-        options,
-        emitter: Emitter::default(),
-        blocks: Vec::new(),
-    };
-    for (group, plan) in groups.iter().zip(plans) {
-        copier.group(group, plan);
-    }
-    let Copier { emitter, blocks, .. } = copier;
-    let block = InstructionBlock::new(&emitter.instrs, base);
-    let offsets = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
-    let result = BlockEncoder::encode(64, block, offsets)
-        .map_err(|error| Error::Layout { base, why: error.to_string() })?;
-    let mut known = offsets_of(&result.new_instruction_offsets);
-    known.push(u32::try_from(result.code_buffer.len()).unwrap_or(u32::MAX));
-    let labels: HashMap<u64, u64> = emitter
-        .instrs
-        .iter()
-        .zip(&known)
-        .filter(|(instr, _)| instr.ip() & (COPY | STUB) != 0)
-        .map(|(instr, offset)| (instr.ip(), base + u64::from(*offset)))
-        .collect();
+    let points = switching.map(|how| {
+        let places = (base, base + ROOM);
+        Points::new(how, planned, places)
+    });
+    let (emitter, blocks) = emit(image, bias, planned, (base, points.as_ref()));
+    let other = points.as_ref().map(|points| clone::clone(world, points));
+    let encoded = encode(base, &emitter, other.as_ref())?;
+    let labels = &encoded.labels;
+    let known = &encoded.offsets;
     let places = known.iter().zip(&emitter.pcs).map(|(at, (pc, turn))| (*at, *pc, *turn)).collect();
     let address = |i: usize| base + known.get(i).map_or(0, |o| u64::from(*o));
     let sites = emitter
@@ -210,42 +248,202 @@ fn lay_out(
         })
         .collect();
     let ends = emitter.ends.iter().map(|(f, i)| (*f, address(*i))).collect();
-    let mut code = result.code_buffer;
+    let mut code = encoded.code;
     let len = code.len();
-    code.resize(len.next_multiple_of(16), 0xcc);
-    let tables = code.len();
-    if let Some(frames) = &image.frames {
-        let own = Tables { frames, areas: image.areas.as_ref(), bias };
-        let label = |pc: GuestVa| labels.get(&(COPY | pc.0)).copied();
-        let places = Places { labels: &label, ends: &ends, base };
-        let at = base + tables as u64;
-        let made = unwind::tables(&own, world, &places, at);
-        code.extend(made.map_err(|why| Error::Layout { base, why })?);
-    }
-    let catches = world.functions.iter().any(|f| !f.pads.is_empty());
-    let patches = super::patch::patches(image, bias, world, &labels);
-    let left_out = image.notes.len() - world.functions.len();
-    let entry = GuestVa(image.entry.wrapping_add(bias));
-    let entry = world.function_at(entry).is_none().then_some(entry);
-    let size = CodeSize {
-        original: world.functions.iter().map(|f| f.insts.len() as u64).sum(),
-        copy: emitter.instrs.len() as u64,
-        mainline: emitter.mainline as u64,
+    let described = Described { image, bias, world };
+    let tables = described.append(&mut code, base, COPY, (labels, &ends))?;
+    let exec = match (points, other) {
+        (Some(points), Some((list, _))) => {
+            let events = blocks.iter().map(|b: &Block| points.is_event(b.entry)).collect();
+            Some(described.switched(&points, &list, encoded.exec, (labels, events))?)
+        }
+        _ => None,
     };
+    let (outer, inner) = if exec.is_some() { (GATE, EXEC) } else { (STUB, COPY) };
+    let name = |pc: GuestVa, start: bool| labels.get(&(pc.0 | if start { outer } else { inner }));
+    let patches = super::patch::patches(image, bias, world, &|pc, start| name(pc, start).copied());
+    let entry = GuestVa(image.entry.wrapping_add(bias));
     Ok(Copy {
         base,
         code,
         len,
         tables,
-        catches,
-        entry,
+        catches: world.functions.iter().any(|f| !f.pads.is_empty()),
+        entry: world.function_at(entry).is_none().then_some(entry),
         patches,
         blocks,
         places,
         sites,
-        left_out,
-        size,
+        left_out: image.notes.len() - world.functions.len(),
+        size: CodeSize {
+            original: world.functions.iter().map(|f| f.insts.len() as u64).sum(),
+            copy: emitter.instrs.len() as u64,
+            mainline: emitter.mainline as u64,
+        },
+        exec,
     })
+}
+
+/// The copy with save points as a list, and its blocks.
+fn emit(
+    image: &Image,
+    bias: u64,
+    planned: &Planned<'_>,
+    (base, points): (u64, Option<&Points>),
+) -> (Emitter, Vec<Block>) {
+    let (world, options) = (planned.world, planned.options);
+    let starts = points.map(|p| p.starts.clone()).unwrap_or_default();
+    let emitter = Emitter { starts, ..Emitter::default() };
+    let blocks = Vec::new();
+    let mut copier = Copier { image, bias, base, world, options, points, emitter, blocks };
+    for (group, plan) in planned.groups.iter().zip(planned.plans) {
+        copier.group(group, plan);
+    }
+    if let Some(points) = points {
+        let number = |(i, block): (usize, &Block)| (block.entry, i as u32 + 1);
+        let ids = copier.blocks.iter().enumerate().map(number).collect();
+        copier.emitter.ways_between(points, &ids);
+    }
+    (copier.emitter, copier.blocks)
+}
+
+/// Both copies in machine code.
+struct Encoded {
+    code: Vec<u8>,
+    /// Offsets of the first copy's instructions, and its length.
+    offsets: Vec<u32>,
+    /// P_exec's code, offsets counted from its first byte.
+    exec: Exec,
+    /// Where names lie.
+    labels: HashMap<u64, u64>,
+}
+
+#[derive(Default)]
+struct Exec {
+    code: Vec<u8>,
+    offsets: Vec<u32>,
+}
+
+fn encode(
+    base: u64,
+    emitter: &Emitter,
+    other: Option<&(Emitter, Vec<Laid>)>,
+) -> Result<Encoded, Error> {
+    let failed = |why: String| Error::Layout { base, why };
+    let mut blocks = vec![InstructionBlock::new(&emitter.instrs, base)];
+    if let Some((list, laid)) = other {
+        blocks.extend(
+            laid.iter().map(|l| InstructionBlock::new(&list.instrs[l.instrs.clone()], l.at)),
+        );
+    }
+    let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
+    let results = BlockEncoder::encode_slice(64, &blocks, options);
+    let mut results = results.map_err(|e| failed(e.to_string()))?.into_iter();
+    let first = results.next().ok_or_else(|| failed("nothing was encoded".into()))?;
+    let mut offsets = offsets_of(&first.new_instruction_offsets);
+    offsets.push(u32::try_from(first.code_buffer.len()).unwrap_or(u32::MAX));
+    let named = |label: u64| label >= ROOM << 20;
+    let mut labels: HashMap<u64, u64> = HashMap::new();
+    let mut note = |ip: u64, at: u64| {
+        if named(ip) {
+            labels.insert(ip, at);
+        }
+    };
+    for (instr, offset) in emitter.instrs.iter().zip(&offsets) {
+        note(instr.ip(), base + u64::from(*offset));
+    }
+    let mut exec = Exec::default();
+    if let Some((list, laid)) = other {
+        let start = base + ROOM + PAGE;
+        for (part, result) in laid.iter().zip(results) {
+            let at = part.at - start;
+            let from = usize::try_from(at).unwrap_or(usize::MAX);
+            if from < exec.code.len() {
+                return Err(failed(format!(
+                    "a function's copy at {:#x} overlaps another",
+                    part.at
+                )));
+            }
+            exec.code.resize(from, 0xcc);
+            exec.code.extend(&result.code_buffer);
+            let own = offsets_of(&result.new_instruction_offsets);
+            for (instr, offset) in list.instrs[part.instrs.clone()].iter().zip(own) {
+                note(instr.ip(), part.at + u64::from(offset));
+                exec.offsets.push(u32::try_from(at + u64::from(offset)).unwrap_or(u32::MAX));
+            }
+        }
+        exec.offsets.push(u32::try_from(exec.code.len()).unwrap_or(u32::MAX));
+        if exec.code.len() as u64 >= ROOM - PAGE || first.code_buffer.len() as u64 >= ROOM {
+            return Err(failed("it is larger than 256 MiB".into()));
+        }
+    }
+    Ok(Encoded { code: first.code_buffer, offsets, exec, labels })
+}
+
+/// What a copy's unwinding tables are made from.
+struct Described<'a> {
+    image: &'a Image,
+    bias: u64,
+    world: &'a World,
+}
+
+impl Described<'_> {
+    /// Appends unwinding tables to a copy whose instructions have names of this sort; answers where they begin.
+    fn append(
+        &self,
+        code: &mut Vec<u8>,
+        base: u64,
+        sort: u64,
+        (labels, ends): (&HashMap<u64, u64>, &HashMap<GuestVa, u64>),
+    ) -> Result<usize, Error> {
+        code.resize(code.len().next_multiple_of(16), 0xcc);
+        let tables = code.len();
+        if let Some(frames) = &self.image.frames {
+            let own = Tables { frames, areas: self.image.areas.as_ref(), bias: self.bias };
+            let label = |pc: GuestVa| labels.get(&(sort | pc.0)).copied();
+            let places = Places { labels: &label, ends, base };
+            let made = unwind::tables(&own, self.world, &places, base + tables as u64);
+            code.extend(made.map_err(|why| Error::Layout { base, why })?);
+        }
+        Ok(tables)
+    }
+
+    /// P_exec from its list.
+    fn switched(
+        &self,
+        points: &Points,
+        list: &Emitter,
+        laid: Exec,
+        (labels, events): (&HashMap<u64, u64>, Vec<bool>),
+    ) -> Result<Switched, Error> {
+        let at = points.exec + PAGE;
+        let Exec { mut code, offsets } = laid;
+        let address = |i: usize| at + offsets.get(i).map_or(0, |o| u64::from(*o));
+        let ends = list.ends.iter().map(|(f, i)| (*f, address(*i))).collect();
+        let len = code.len();
+        let tables = self.append(&mut code, at, EXEC, (labels, &ends))?;
+        let far = |to: u64| u32::try_from(to - points.inst).unwrap_or(0);
+        let mut to_inst = Vec::new();
+        for pc in &points.returns {
+            let (from, to) = (labels.get(&(EXEC | pc.0)), labels.get(&(RESUME | pc.0)));
+            if let (Some(from), Some(to)) = (from, to) {
+                to_inst.push((from - points.exec, far(*to)));
+            }
+        }
+        let mut from_labels = Vec::new();
+        for function in &self.world.functions {
+            for entry in function.entries.iter().filter(|e| **e != function.start) {
+                if let Some(to) = labels.get(&(COPY | entry.0)) {
+                    from_labels.push((entry.0 - points.own.0, far(*to)));
+                }
+            }
+        }
+        let places = offsets.iter().zip(&list.pcs).map(|(at, (pc, _))| (*at, *pc)).collect();
+        to_inst.sort_unstable();
+        from_labels.sort_unstable();
+        let base = points.exec;
+        Ok(Switched { base, code, len, tables, places, to_inst, from_labels, events })
+    }
 }
 
 /// Offsets of all instructions; one that was rewritten lies where the one before it ends, at
@@ -262,12 +460,12 @@ fn offsets_of(offsets: &[u32]) -> Vec<u32> {
     known
 }
 
-/// Where the copy of an image goes: below it, if there is room, else above.
+/// Where the copies of an image go: below it, if there is room, else above.
 fn place(image: &Image, bias: u64) -> u64 {
     let (low, high) = (image.span.0.wrapping_add(bias), image.span.1.wrapping_add(bias));
     match low.checked_sub(DISTANCE) {
-        Some(below) if below > DISTANCE => below / PAGE * PAGE,
-        _ => (high + DISTANCE).next_multiple_of(PAGE),
+        Some(below) if below > DISTANCE => below / ROOM * ROOM,
+        _ => (high + DISTANCE).next_multiple_of(ROOM),
     }
 }
 
@@ -279,6 +477,8 @@ struct Copier<'a> {
     base: u64,
     world: &'a World,
     options: &'a Options,
+    /// Where threads can switch, if they can.
+    points: Option<&'a Points>,
     emitter: Emitter,
     blocks: Vec<Block>,
 }
@@ -292,6 +492,10 @@ impl Copier<'_> {
         let world = self.world;
         let insts: Vec<&Inst> = group.functions(world).flat_map(|f| &f.insts).collect();
         for function in group.functions(world) {
+            if let Some(points) = self.points {
+                self.emitter.entrance(points, function.start);
+                self.emitter.outer_event(points, function.start);
+            }
             self.emitter.stub(function.start, function.compiled.then_some(self.base));
         }
         let ends: HashMap<GuestVa, GuestVa> =
@@ -300,7 +504,8 @@ impl Copier<'_> {
             let Some(these) = insts.get(piece.insns.clone()) else { continue };
             let last = these.last().map(|inst| inst.next_pc());
             let inside = |to| self.copied(to) && (Some(to) != last || !ends.contains_key(&to));
-            let turns = turns(piece, these, self.options, inside);
+            let counted = self.points.is_some_and(|p| p.is_event(piece.entry));
+            let turns = if counted { 1 } else { turns(piece, these, self.options, inside) };
             let len: u64 = these.iter().map(|i| u64::from(i.length())).sum();
             let from = piece.entry.0.wrapping_sub(self.bias);
             let code = self.image.bytes(from, len).unwrap_or_default();
@@ -309,8 +514,16 @@ impl Copier<'_> {
                 self.piece(piece, these, (turn, turns), &ends);
             }
             if self.lies_behind_jump() {
-                self.emitter.lay_ways();
+                self.lay_ways();
             }
+        }
+    }
+
+    /// Lays out what control seldom comes to.
+    fn lay_ways(&mut self) {
+        self.emitter.lay_ways();
+        if let Some(points) = self.points {
+            self.emitter.lay_returns(points);
         }
     }
 
@@ -332,35 +545,45 @@ impl Copier<'_> {
         let called = |to: GuestVa| world.group_of_start(to).is_some();
         let copied = |to: GuestVa| world.group_at(to).is_some();
         let identifier = self.blocks.len() as u32;
-        let payload = self.blocks.last().and_then(|b| b.payload.as_ref());
         let used = used(insts);
-        let emitter = &mut self.emitter;
+        let flags = match world.function_at(piece.entry) {
+            Some(f) if world.functions[f].compiled => Flags::Free,
+            _ => Flags::Kept,
+        };
         let mut saves = piece.saves.iter().peekable();
         let mut offset = TAG;
         for (i, inst) in piece.insns.clone().zip(insts) {
+            let emitter = &mut self.emitter;
             emitter.begin(inst.pc(), turn);
+            if let Some(points) = self.points.filter(|_| i == piece.insns.start && turn == 0) {
+                emitter.checks(points, inst.pc(), flags);
+            }
             while let Some(save) = saves.next_if(|s| s.at == i) {
+                let payload = self.blocks.last().and_then(|b| b.payload.as_ref());
                 let point = Point { piece, save, identifier, inst, payload, turn, turns, used };
                 emitter.save(&point, offset);
                 offset += save.stores.iter().map(|s| width(s.width)).sum::<usize>();
             }
-            match inst.flow() {
+            match (inst.flow(), self.points) {
                 _ if turns > 1 => emitter.turn(inst, (piece.entry, turn, turns - 1)),
-                Flow::Call(_) => emitter.own(inst, called),
+                (Flow::Call(_), _) => emitter.own(inst, called),
+                (Flow::Return, Some(points)) => emitter.comes_back(points, inst, flags),
+                (Flow::JumpIndirect, Some(points)) => emitter.computed(points, inst),
                 _ => emitter.own(inst, copied),
             }
-            if let Some(payload) = payload {
+            if let Some(payload) = self.blocks.last().and_then(|b| b.payload.as_ref()) {
                 emitter.after(payload);
             }
             let next = inst.next_pc();
             let goes_on = inst.flow().falls_through()
                 || matches!(inst.flow(), Flow::Call(_) | Flow::CallIndirect);
             if goes_on && ends.contains_key(&next) {
-                emitter.jump(if copied(next) { COPY | next.0 } else { next.0 });
+                let to = if copied(next) { emitter.to(next) } else { next.0 };
+                emitter.jump(to);
             }
             if let Some(function) = ends.get(&next).filter(|_| turn + 1 == turns) {
-                emitter.lay_ways();
-                emitter.ends.push((*function, emitter.instrs.len()));
+                self.lay_ways();
+                self.emitter.ends.push((*function, self.emitter.instrs.len()));
             }
         }
     }

@@ -10,6 +10,8 @@
 //! is changed that matters if the sequence begins again.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::collections::HashSet;
+
 use iced_x86::{Code, Instruction, MemoryOperand, Register as Name};
 use ichnos_base::GuestVa;
 use ichnos_flow::{Piece, SavePoint, Set, Store};
@@ -19,6 +21,7 @@ use ichnos_trace::{Register, Width};
 use super::convention::CALLER_SAVED;
 use super::flex::{Item, MaskWidth, Payload};
 use super::region::TARGET;
+use super::switch::{EVENT, Flags};
 use super::turns;
 
 /// Added to an address to name the copy of what lies there.
@@ -41,9 +44,9 @@ pub(crate) const ENTERED_LEN: usize = 28;
 pub(crate) const TAG: usize = 4;
 
 /// Offsets in a thread's context.
-const PLACE: i64 = 0;
-const ASIDE: i64 = 8;
-const ASIDE_TOO: i64 = 16;
+pub(super) const PLACE: i64 = 0;
+pub(super) const ASIDE: i64 = 8;
+pub(super) const ASIDE_TOO: i64 = 16;
 
 /// Registers that can be the pointer, the likeliest dead first. Those that calls keep are only
 /// put aside, never taken for dead: an exception may continue where they are wanted.
@@ -76,14 +79,20 @@ pub(crate) struct Emitter {
     pub(crate) ends: Vec<(GuestVa, usize)>,
     /// How many of the instructions lie where control usually comes along.
     pub(crate) mainline: usize,
-    label: u64,
-    pc: GuestVa,
-    turn: u8,
+    pub(super) label: u64,
+    pub(super) pc: GuestVa,
+    pub(super) turn: u8,
     /// Whether control seldom comes to what is laid out.
-    seldom: bool,
+    pub(super) seldom: bool,
     /// Ways out of loops that were not laid out yet: turn and where they lead.
-    ways: Vec<(u64, usize, GuestVa)>,
-    next_way: u64,
+    pub(super) ways: Vec<(u64, usize, GuestVa)>,
+    pub(super) next_way: u64,
+    /// The first of the checks before the block that comes next, if there are any.
+    pub(super) checks_from: Option<usize>,
+    /// Returns whose rare ways were not laid out yet.
+    pub(super) slow_returns: Vec<(u64, Instruction, GuestVa, Flags)>,
+    /// Functions whose entries are events.
+    pub(super) starts: HashSet<GuestVa>,
 }
 
 /// What a save point knows of its block.
@@ -148,11 +157,11 @@ fn narrow(number: u8) -> Name {
 }
 
 /// A word of the thread's context.
-fn context(offset: i64) -> MemoryOperand {
+pub(super) fn context(offset: i64) -> MemoryOperand {
     MemoryOperand::new(Name::None, Name::None, 1, offset, 4, false, Name::GS)
 }
 
-fn at(pointer: u8, offset: i64) -> MemoryOperand {
+pub(super) fn at(pointer: u8, offset: i64) -> MemoryOperand {
     let size = if offset == 0 { 0 } else { 1 };
     MemoryOperand::new(name(pointer), Name::None, 1, offset, size, false, Name::None)
 }
@@ -174,7 +183,7 @@ impl Emitter {
         self.seldom = turn > 0;
     }
 
-    fn push(&mut self, instr: Result<Instruction, iced_x86::IcedError>) {
+    pub(super) fn push(&mut self, instr: Result<Instruction, iced_x86::IcedError>) {
         // Codes and operands are fixed above and fit each other: the golden tests go over all.
         let Ok(mut instr) = instr else { return };
         instr.set_ip(std::mem::take(&mut self.label));
@@ -183,11 +192,11 @@ impl Emitter {
         self.mainline += usize::from(!self.seldom);
     }
 
-    fn load(&mut self, to: u8, from: MemoryOperand) {
+    pub(super) fn load(&mut self, to: u8, from: MemoryOperand) {
         self.push(Instruction::with2(Code::Mov_r64_rm64, name(to), from));
     }
 
-    fn store(&mut self, to: MemoryOperand, from: u8) {
+    pub(super) fn store(&mut self, to: MemoryOperand, from: u8) {
         self.push(Instruction::with2(Code::Mov_rm64_r64, to, name(from)));
     }
 
@@ -195,12 +204,12 @@ impl Emitter {
         self.push(Instruction::with2(Code::Mov_rm32_imm32, at(pointer, 0), tag));
     }
 
-    fn advance(&mut self, pointer: u8, by: usize) {
+    pub(super) fn advance(&mut self, pointer: u8, by: usize) {
         self.push(Instruction::with2(Code::Lea_r64_m, name(pointer), at(pointer, by as i64)));
         self.store(context(PLACE), pointer);
     }
 
-    fn site(&mut self, begin: usize, from: usize) {
+    pub(super) fn site(&mut self, begin: usize, from: usize) {
         let to = self.instrs.len();
         self.sites.push(Site { begin, from, to, stored: to });
     }
@@ -212,7 +221,10 @@ impl Emitter {
         const POINTER: u8 = 11;
         const OTHER: u8 = 0;
         const RSP: u8 = 4;
-        self.label = STUB | function.0;
+        if !self.starts.contains(&function) {
+            // Else the name is that of the event before it.
+            self.label = STUB | function.0;
+        }
         (self.pc, self.turn, self.seldom) = (function, 0, true);
         let begin = self.instrs.len();
         self.store(context(ASIDE), POINTER);
@@ -243,7 +255,7 @@ impl Emitter {
     }
 
     /// The record of the block that begins behind the last site is not part of the site.
-    fn not_stored_yet(&mut self) {
+    pub(super) fn not_stored_yet(&mut self) {
         if let Some(site) = self.sites.last_mut() {
             site.stored = self.instrs.len();
         }
@@ -269,15 +281,20 @@ impl Emitter {
         for (label, turns, to) in std::mem::take(&mut self.ways) {
             self.label = WAY | label;
             self.left(turns, to);
-            self.jump(COPY | to.0);
+            self.jump(self.to(to));
             self.not_stored_yet();
         }
+    }
+
+    /// The name for where a transfer to copied code goes.
+    pub(super) fn to(&self, to: GuestVa) -> u64 {
+        if self.starts.contains(&to) { EVENT | to.0 } else { COPY | to.0 }
     }
 
     /// The name of a way out of a loop in a turn.
     fn way(&mut self, turn: usize, to: GuestVa) -> u64 {
         if turn == 0 {
-            return COPY | to.0;
+            return self.to(to);
         }
         self.next_way += 1;
         self.ways.push((self.next_way, turn, to));
@@ -327,7 +344,8 @@ impl Emitter {
         let bytes = point.piece.bytes();
         let len = TAG + point.turns * bytes + point.payload.map_or(0, Payload::len);
         let (pointer, aside) = choose(point.taken(), point.save.live.registers, point.used);
-        let begin = self.instrs.len();
+        let checks = if first { self.checks_from.take() } else { None };
+        let begin = checks.unwrap_or(self.instrs.len());
         if aside {
             self.store(context(ASIDE), pointer);
         }
@@ -435,11 +453,25 @@ impl Emitter {
 
     /// The program's own instruction. `copied` says whether what it leads to has a copy.
     pub(crate) fn own(&mut self, inst: &Inst, copied: impl Fn(GuestVa) -> bool) {
+        let to = match inst.flow() {
+            Flow::Jump(to) | Flow::Cond(to) | Flow::Call(to) => self.to(to),
+            _ => 0,
+        };
+        self.own_to(inst, copied, |_| to);
+    }
+
+    /// The same; `name` tells how the copy of what it leads to is called.
+    pub(super) fn own_to(
+        &mut self,
+        inst: &Inst,
+        copied: impl Fn(GuestVa) -> bool,
+        name: impl Fn(GuestVa) -> u64,
+    ) {
         let mut raw = *inst.raw();
         if let Flow::Jump(to) | Flow::Cond(to) | Flow::Call(to) = inst.flow()
             && copied(to)
         {
-            raw.set_near_branch64(COPY | to.0);
+            raw.set_near_branch64(name(to));
         }
         self.push(Ok(raw));
     }
@@ -479,7 +511,7 @@ fn is_to(inst: &Inst, to: GuestVa) -> bool {
 }
 
 /// An instruction's memory operand.
-fn operand(raw: &Instruction) -> MemoryOperand {
+pub(super) fn operand(raw: &Instruction) -> MemoryOperand {
     MemoryOperand::new(
         raw.memory_base(),
         raw.memory_index(),

@@ -46,12 +46,21 @@ pub(crate) fn hook(
     Some((code, Patch { at: function, bytes }))
 }
 
-/// Answers for addresses in the copy; others go on behind it.
+/// Answers for addresses in the copies; others go on behind it.
 fn answer(copy: &Copy) -> Option<Vec<u8>> {
-    let len = u32::try_from(copy.len()).ok()?.to_le_bytes();
-    let tables = u32::try_from(copy.tables_at() - copy.base).ok()?.to_le_bytes();
+    let mut code = of_one(copy.base, copy.len(), copy.tables_at())?;
+    if let Some(exec) = &copy.exec {
+        code.extend(of_one(exec.code_at(), exec.len(), exec.tables_at())?);
+    }
+    Some(code)
+}
+
+/// Answers for addresses in one stretch of code.
+fn of_one(base: u64, len: usize, tables: u64) -> Option<Vec<u8>> {
+    let len = u32::try_from(len).ok()?.to_le_bytes();
+    let tables = u32::try_from(tables - base).ok()?.to_le_bytes();
     let mut code = vec![0x49, 0xbb]; // mov $base,%r11
-    code.extend(copy.base.to_le_bytes());
+    code.extend(base.to_le_bytes());
     code.extend([0x48, 0x89, 0xf8]); // mov %rdi,%rax
     code.extend([0x4c, 0x29, 0xd8]); // sub %r11,%rax
     code.extend([0x48, 0x3d]); // cmp $len,%rax

@@ -69,6 +69,18 @@ pub fn noted(path: &Path) -> Result<Vec<Range<GuestVa>>, Error> {
     Ok(notes.iter().map(|n| GuestVa(n.start)..GuestVa(n.start + u64::from(n.size))).collect())
 }
 
+/// The first instructions of a file's noted functions, in its own addresses: where control to them is an event at
+/// which a thread can begin or cease to be recorded. Functions by hand are none.
+///
+/// # Errors
+///
+/// If the file cannot be read as an executable.
+pub fn entries(path: &Path) -> Result<Vec<GuestVa>, Error> {
+    let notes = Image::open(path)?.map_or_else(Vec::new, |image| image.notes);
+    let whole = notes.iter().filter(|n| n.compiled && n.parent == n.start);
+    Ok(whole.map(|n| GuestVa(n.start)).collect())
+}
+
 impl Image {
     /// Reads a file. Nothing if it has no notes.
     pub(crate) fn open(path: &Path) -> Result<Option<Self>, Error> {

@@ -1,6 +1,7 @@
 //! From a program and its notes to its second copy: functions, plans, layout, roadmap.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod clone;
 mod convention;
 mod copy;
 mod emit;
@@ -11,15 +12,20 @@ mod image;
 mod patch;
 mod region;
 mod roadmap;
+mod switch;
 mod turns;
 mod unwind;
 
 pub use copy::CodeSize;
-pub(crate) use copy::{Copy, Patch};
+pub(crate) use copy::{Copy, Patch, Switched};
 pub(crate) use emit::{ENTERED, ENTERED_LEN, TAG};
 pub(crate) use hook::{ENOUGH as HOOKED, NAME as FIND_OBJECT, hook};
 pub(crate) use image::{Image, symbol};
 pub(crate) use roadmap::{Block, Exit, Op};
+pub(crate) use switch::{
+    BACK, BACK_LEN, COUNT, FROM_LABELS, RESUMED, RESUMED_LEN, STATE, SWITCHED_OFF,
+    SWITCHED_OFF_LEN, SWITCHED_ON, SWITCHED_ON_LEN, Switching, TO_INST, TURNS, Trigger,
+};
 pub(crate) use turns::of_tag as turns_of_tag;
 
-pub use image::{has_notes, noted};
+pub use image::{entries, has_notes, noted};

@@ -6,13 +6,12 @@
 //! nearby; one of a single byte is left as it is.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use ichnos_base::GuestVa;
 use ichnos_isa_x86::Inst;
 
 use super::copy::Patch;
-use super::emit::{COPY, STUB};
 use super::image::Image;
 use super::region::World;
 
@@ -22,19 +21,20 @@ const FAR: u64 = 5;
 const NEAR: u64 = 2;
 const REACH: u64 = 127;
 
-/// The patches for all entries. `labels` tells where the copies of entries lie.
+/// The patches for all entries. `places` tells where an entry leads, and is told whether it is a function's
+/// first.
 pub(crate) fn patches(
     image: &Image,
     bias: u64,
     world: &World,
-    labels: &HashMap<u64, u64>,
+    places: &dyn Fn(GuestVa, bool) -> Option<u64>,
 ) -> Vec<Patch> {
     let mut entries = Vec::new();
     for function in &world.functions {
         let end = function.end.0 + padding(image, bias, function.end);
-        entries.push((function.start.0, labels.get(&(STUB | function.start.0)), end));
+        entries.push((function.start.0, places(function.start, true), end));
         let inside = function.entries.iter().filter(|e| **e != function.start);
-        entries.extend(inside.map(|e| (e.0, labels.get(&(COPY | e.0)), end)));
+        entries.extend(inside.map(|e| (e.0, places(*e, false), end)));
     }
     entries.sort_unstable();
     let mut taken = Taken(entries.iter().map(|(at, _, _)| *at).collect());
@@ -45,10 +45,10 @@ pub(crate) fn patches(
         let next = entries.get(i + 1).map_or(*end, |(next, _, _)| (*next).min(*end));
         if next - at >= FAR {
             taken.0.extend(*at..at + FAR);
-            patches.push(far(*at, **to));
+            patches.push(far(*at, *to));
         } else {
             taken.0.extend(*at..next.min(at + NEAR));
-            tight.push((*at, **to, next));
+            tight.push((*at, *to, next));
         }
     }
     for (at, to, next) in tight {

@@ -1,6 +1,7 @@
 //! Who stores into which buffer, and what happens when one is full or none is free.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use ichnos_base::Mode;
 use ichnos_rt::{Context, Thread as Task};
 
 use super::follow::Tracer;
@@ -8,6 +9,7 @@ use super::message::{Message, Moment};
 use super::process::{Frame, Lane, processor_of};
 use super::setup::TAP;
 use crate::Error;
+use crate::code::{COUNT, STATE, TURNS};
 
 const PAGE: u64 = 4096;
 
@@ -18,7 +20,43 @@ impl Tracer<'_> {
         let context = self.contexts.pop().ok_or(Error::TooManyThreads { most })?;
         let buffer = self.take_buffer(None)?;
         self.fill(context, buffer);
+        self.reset(context);
         Ok(Lane { context, buffer, frame })
+    }
+
+    /// A context's words about switching are those of a thread that begins.
+    pub(super) fn reset(&self, context: Context) {
+        let at = self.pool.layout().context(context);
+        let first = self.config.first_count();
+        for (word, value) in [(STATE, 0), (COUNT, first), (TURNS, 0)] {
+            self.pool.set_word(at + word.unsigned_abs(), value);
+        }
+    }
+
+    /// A context goes on as another one is.
+    pub(super) fn inherit(&self, context: Context, from: Context) {
+        let layout = self.pool.layout();
+        let (to, from) = (layout.context(context), layout.context(from));
+        for word in [STATE, COUNT, TURNS].map(i64::unsigned_abs) {
+            self.pool.set_word(to + word, self.pool.word(from + word));
+        }
+    }
+
+    fn switching_word(&self, context: Context, word: i64) -> u64 {
+        self.pool.word(self.pool.layout().context(context) + word.unsigned_abs())
+    }
+
+    /// The mode that a context says its thread is in, and how many events are left until that changes.
+    pub(super) fn mode(&self, context: Context) -> (Mode, u64) {
+        match self.switching_word(context, STATE) {
+            0 => (Mode::Exec, self.left(context)),
+            _ => (Mode::Inst, self.switching_word(context, TURNS)),
+        }
+    }
+
+    /// How many events a context has left until it is recorded.
+    pub(super) fn left(&self, context: Context) -> u64 {
+        self.switching_word(context, COUNT)
     }
 
     /// Lets a context store into a buffer.
@@ -88,8 +126,11 @@ impl Tracer<'_> {
         let waits = self.seen.waits;
         let buffer = self.take_buffer(Some(task))?;
         self.seen.changes += 1;
-        let ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let moment = Moment { ns, cpu: processor_of(task.0), starved: self.seen.waits > waits };
+        let moment = Moment {
+            ns: self.clock.now(),
+            cpu: processor_of(task.0),
+            starved: self.seen.waits > waits,
+        };
         self.tell(Message::Turnover { thread: id, moment });
         self.fill(context, buffer);
         let lane = self.threads.get_mut(&task.0).and_then(|t| t.lanes.last_mut());

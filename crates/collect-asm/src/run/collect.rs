@@ -5,22 +5,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ichnos_base::{
-    Batch, Code, EndStatus, Event, GapReason, GuestVa, ProcessId, Record, Sink, ThreadId,
+    Batch, Code, EndStatus, Event, GapReason, GuestVa, Mode, ProcessId, Record, Sink, ThreadId,
     ThreadStart,
 };
-use ichnos_rt::{Context, Pool};
+use ichnos_rt::{Clock, Context, Pool};
 
+use super::Config;
 use super::message::{Buffers, Message, Moment, Where};
-use super::stream::{Done, Held, Played, Shadow, Until, turns};
-use crate::code::{Copy, ENTERED, ENTERED_LEN, TAG, turns_of_tag};
-use crate::note::{u32_at, u64_at};
+use super::reading::Reading;
+use super::sides::{Plan, Side};
+use super::stream::{Held, Played, Shadow, Until, turns};
+use crate::code::Copy;
 use crate::{Error, RecordError};
 
 /// The number of the mark that tells that all threads were stopped for want of a buffer.
 const STARVED: u64 = 1;
 
 /// Records are handed on when there are so many.
-const BATCH: usize = 8192;
+pub(super) const BATCH: usize = 8192;
 
 /// Turns messages into records and events.
 pub(crate) struct Collector<'a, S: Sink> {
@@ -32,11 +34,13 @@ pub(crate) struct Collector<'a, S: Sink> {
 }
 
 /// What is handed to the sink.
-struct Told<'a, S: Sink> {
+pub(super) struct Told<'a, S: Sink> {
     sink: &'a mut S,
-    records: Vec<Record>,
+    pub(super) records: Vec<Record>,
     insns: u64,
     go_on: bool,
+    /// How threads switch, if they do.
+    pub(super) plan: Option<Plan>,
 }
 
 #[derive(Default)]
@@ -46,37 +50,44 @@ struct Process {
     told: Vec<bool>,
 }
 
-struct Thread {
+pub(super) struct Thread {
     process: u32,
     insns: u64,
     /// Where it is, if that is known.
-    at: Option<GuestVa>,
-    lanes: HashMap<Context, Lane>,
+    pub(super) at: Option<GuestVa>,
+    pub(super) lanes: HashMap<Context, Lane>,
     now: Context,
+    /// The mode that was told last, if threads switch.
+    mode: Option<Mode>,
+    /// The latest time that was told.
+    clock: u64,
     /// The processor that it was last seen on.
     cpu: Option<u32>,
 }
 
-struct Lane {
-    shadow: Shadow,
-    held: Option<Held>,
-    entered: Option<[u64; 3]>,
+pub(super) struct Lane {
+    pub(super) shadow: Shadow,
+    pub(super) held: Option<Held>,
+    pub(super) entered: Option<[u64; 3]>,
+    pub(super) side: Side,
     buffer: u32,
     parsed: u64,
 }
 
 impl Lane {
-    fn new(shadow: Shadow) -> Self {
-        Self { shadow, held: None, entered: None, buffer: u32::MAX, parsed: 0 }
+    fn new(shadow: Shadow, side: Side) -> Self {
+        Self { shadow, held: None, entered: None, side, buffer: u32::MAX, parsed: 0 }
     }
 }
 
-type Result<T, E> = std::result::Result<T, RecordError<E>>;
+pub(super) type Result<T, E> = std::result::Result<T, RecordError<E>>;
 
 impl<'a, S: Sink> Collector<'a, S> {
     /// A collector for a sink that has begun.
-    pub(crate) fn new(sink: &'a mut S, pool: Arc<Pool>) -> Self {
-        let told = Told { sink, records: Vec::with_capacity(2 * BATCH), insns: 0, go_on: true };
+    pub(crate) fn new(sink: &'a mut S, pool: Arc<Pool>, (config, clock): (&Config, Clock)) -> Self {
+        let records = Vec::with_capacity(2 * BATCH);
+        let plan = Plan::new(config, clock);
+        let told = Told { sink, records, insns: 0, go_on: true, plan };
         let (processes, threads, bytes) = Default::default();
         Self { told, pool, processes, threads, bytes }
     }
@@ -100,6 +111,10 @@ impl<'a, S: Sink> Collector<'a, S> {
             Message::Words { thread, lane, buffer, to, last } => {
                 self.words(*thread, *lane, *buffer, *to)?;
                 if *last {
+                    // The next one may have the same number.
+                    let state = self.threads.get_mut(thread);
+                    let of = state.and_then(|t| t.lanes.get_mut(lane));
+                    of.into_iter().for_each(|lane| lane.buffer = u32::MAX);
                     buffers.free(*buffer);
                 }
             }
@@ -107,14 +122,19 @@ impl<'a, S: Sink> Collector<'a, S> {
                 let event = Event::ThreadCreate { child: ThreadId(*child) };
                 self.told.event(*thread, self.threads.get_mut(thread), &event)?;
             }
-            Message::Signal { thread, at, outer, inner, info } => {
+            Message::Signal { thread, at, outer, inner, info, mode } => {
                 self.settle(*thread, *outer, *at)?;
                 let Some(state) = self.threads.get_mut(thread) else { return Ok(true) };
                 self.told.gap_unless(*thread, state, info.interrupted)?;
                 self.told.event(*thread, Some(state), &Event::Signal(*info))?;
+                self.told.mode(*thread, state, mode.0)?;
                 state.at = Some(info.handler);
-                let shadow = state.lanes.get(outer).map_or(Shadow::new(), |l| l.shadow.clone());
-                state.lanes.insert(*inner, Lane::new(shadow));
+                let lane = state.lanes.get(outer);
+                let shadow = lane.map_or(Shadow::new(), |l| l.shadow.clone());
+                let begun = Side::new(self.told.plan.as_ref());
+                let plan = self.told.plan.as_ref();
+                let side = lane.map_or(begun, |l| l.side).in_handler(plan, *mode);
+                state.lanes.insert(*inner, Lane::new(shadow, side));
                 state.now = *inner;
             }
             Message::SignalReturn { thread, at, inner, outer, pc } => {
@@ -125,6 +145,8 @@ impl<'a, S: Sink> Collector<'a, S> {
                 state.at = Some(*pc);
                 state.lanes.remove(inner);
                 state.now = *outer;
+                let mode = state.lanes.get(outer).map(|l| l.side.mode);
+                self.told.mode(*thread, state, mode.unwrap_or(Mode::Inst))?;
             }
             Message::Maps { thread, maps } => {
                 for map in maps {
@@ -138,7 +160,9 @@ impl<'a, S: Sink> Collector<'a, S> {
                     state.lanes.remove(outer);
                 }
             }
-            Message::End { thread, at, status } => self.end(*thread, *at, *status)?,
+            Message::End { thread, at, status, left } => {
+                self.end(*thread, *at, (*status, *left))?;
+            }
         }
         Ok(self.told.go_on)
     }
@@ -149,7 +173,7 @@ impl<'a, S: Sink> Collector<'a, S> {
         let mut left: Vec<u32> = self.threads.keys().copied().collect();
         left.sort_unstable();
         for thread in left {
-            self.end(thread, Where::Unknown, EndStatus::Unknown)?;
+            self.end(thread, Where::Unknown, (EndStatus::Unknown, u64::MAX))?;
         }
         self.told.sink.finish().map_err(RecordError::Sink)?;
         Ok(self.told.insns)
@@ -162,14 +186,17 @@ impl<'a, S: Sink> Collector<'a, S> {
         lane: Context,
         like: Option<u32>,
     ) -> Result<(), S::Error> {
-        let shadow = like.and_then(|l| {
+        let like = like.and_then(|l| {
             let parent = self.threads.get(&l)?;
-            parent.lanes.get(&parent.now).map(|lane| lane.shadow.clone())
+            parent.lanes.get(&parent.now).map(|lane| (lane.shadow.clone(), lane.side))
         });
-        let lanes = HashMap::from([(lane, Lane::new(shadow.unwrap_or(Shadow::new())))]);
+        let (shadow, side) = like.unwrap_or_else(|| (Shadow::new(), self.side()));
+        let lanes = HashMap::from([(lane, Lane::new(shadow, side))]);
         let process = start.process.0;
-        let mut state = Thread { process, insns: 0, at: None, lanes, now: lane, cpu: None };
+        let (insns, at, cpu, mode, clock) = (0, None, None, None, 0);
+        let mut state = Thread { process, insns, at, lanes, now: lane, mode, clock, cpu };
         self.told.event(thread, Some(&mut state), &Event::ThreadStart(start))?;
+        self.told.mode(thread, &mut state, side.mode)?;
         self.threads.insert(thread, state);
         Ok(())
     }
@@ -182,17 +209,33 @@ impl<'a, S: Sink> Collector<'a, S> {
         self.told.event(thread, Some(state), &Event::Exec { path })?;
         state.at = None;
         let buffer = state.lanes.get(&now).map(|l| (l.buffer, l.parsed));
-        let mut lane = Lane::new(Shadow::new());
+        let side = Side::new(self.told.plan.as_ref());
+        let mut lane = Lane::new(Shadow::new(), side);
         (lane.buffer, lane.parsed) = buffer.unwrap_or((lane.buffer, lane.parsed));
         state.lanes = HashMap::from([(now, lane)]);
-        Ok(())
+        self.told.mode(thread, state, side.mode)
     }
 
-    fn end(&mut self, thread: u32, at: Where, status: EndStatus) -> Result<(), S::Error> {
+    /// The side on which threads begin.
+    fn side(&self) -> Side {
+        Side::new(self.told.plan.as_ref())
+    }
+
+    fn end(
+        &mut self,
+        thread: u32,
+        at: Where,
+        (status, left): (EndStatus, u64),
+    ) -> Result<(), S::Error> {
         let Some(now) = self.threads.get(&thread).map(|t| t.now) else { return Ok(()) };
         self.settle(thread, now, at)?;
         let Some(mut state) = self.threads.remove(&thread) else { return Ok(()) };
-        if !matches!(at, Where::Copy { .. }) {
+        let side = state.lanes.get(&now).map(|l| l.side);
+        let skipped =
+            side.zip(self.told.plan.as_ref()).and_then(|(s, p)| s.skipped_at_end(p, left));
+        if let Some(skipped) = skipped {
+            self.told.skipped(thread, &mut state, skipped)?;
+        } else if !matches!(at, Where::Copy { .. }) {
             self.told.gap(thread, &mut state)?;
         }
         self.told.event(thread, Some(&mut state), &Event::ThreadEnd(status))
@@ -205,7 +248,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             let event = Event::Marker { id: STARVED, text: "all threads stopped: no free buffer" };
             self.told.event(thread, Some(state), &event)?;
         }
-        self.told.event(thread, Some(state), &Event::Timestamp { ns: moment.ns })?;
+        self.told.timestamp(thread, state, moment.ns)?;
         if let Some(cpu) = moment.cpu.filter(|cpu| state.cpu != Some(*cpu)) {
             state.cpu = Some(cpu);
             self.told.event(thread, Some(state), &Event::Migrate { cpu })?;
@@ -227,7 +270,7 @@ impl<'a, S: Sink> Collector<'a, S> {
                 let left = held.left.or((turn > 0).then_some(turn));
                 (Until::Next(pc), turns(block, left, pc))
             }
-            Where::Outside(_) => (Until::Outside, 0),
+            Where::Outside(_) | Where::Exec(_) => (Until::Outside, 0),
             Where::Unknown => (Until::Unknown, 0),
         };
         let records = &mut self.told.records;
@@ -269,112 +312,12 @@ impl<'a, S: Sink> Collector<'a, S> {
     }
 }
 
-fn broken<E>(thread: u32, at: u64, why: &'static str) -> RecordError<E> {
+pub(super) fn broken<E>(thread: u32, at: u64, why: &'static str) -> RecordError<E> {
     Error::Stream { thread, at, why }.into()
 }
 
-/// Words being read.
-struct Reading<'a> {
-    copy: &'a Copy,
-    told: &'a mut Vec<bool>,
-    start: u64,
-    bytes: &'a [u8],
-}
-
-impl Reading<'_> {
-    fn all<S: Sink>(
-        &mut self,
-        thread: u32,
-        state: &mut Thread,
-        lane: Context,
-        told: &mut Told<'_, S>,
-    ) -> Result<(), S::Error> {
-        let Some(mut of) = state.lanes.remove(&lane) else { return Ok(()) };
-        // The block before the one at `at`, whose words lie in these bytes, and the turns that
-        // it was told to have had.
-        let mut held: Option<(usize, usize)> = None;
-        let mut left = of.held.as_ref().and_then(|h| h.left);
-        let mut at = 0;
-        while let Some(tag) = u32_at(self.bytes, at) {
-            let bad = |why| broken(thread, self.start + at as u64, why);
-            if tag == ENTERED {
-                let word = |i: usize| u64_at(self.bytes, at + TAG + 8 * i);
-                let (Some(rsp), Some(back), Some(fs)) = (word(0), word(1), word(2)) else {
-                    return Err(bad("an entry is cut"));
-                };
-                of.entered = Some([rsp, back, fs]);
-                at += ENTERED_LEN;
-                continue;
-            }
-            if let Some(turns) = turns_of_tag(tag) {
-                left = Some(turns);
-                at += TAG;
-                continue;
-            }
-            let number = (tag as usize).wrapping_sub(1);
-            let block =
-                self.copy.blocks.get(number).ok_or_else(|| bad("there is no such block"))?;
-            let until = Until::Next(block.entry);
-            let left = left.take();
-            if let Some((before, words)) = held.take() {
-                let previous = &self.copy.blocks[before];
-                let words = self.bytes.get(words..words + previous.len).unwrap_or_default();
-                let done = (Done::nothing(previous), turns(previous, left, block.entry));
-                if let Played::Over(at) =
-                    of.shadow.play(previous, words, done, until, &mut told.records)
-                {
-                    state.at = at;
-                }
-            } else if let Some(held) = of.held.take() {
-                let previous = self.copy.blocks.get(held.block);
-                let previous = previous.ok_or_else(|| bad("there is no such block"))?;
-                let done = (held.done, turns(previous, left, block.entry));
-                let played = of.shadow.play(previous, &held.words, done, until, &mut told.records);
-                if let Played::Over(at) = played {
-                    state.at = at;
-                }
-            }
-            if state.at != Some(block.entry) {
-                told.gap(thread, state)?;
-            }
-            if let Some([rsp, back, fs]) = of.entered.take() {
-                match self.copy.holds(back) {
-                    true => of.shadow.called(rsp, fs),
-                    false => of.shadow.entered(rsp, GuestVa(back), fs),
-                }
-            }
-            if !self.told[number] {
-                self.told[number] = true;
-                told.code(thread, state, (block.entry, &block.code))?;
-            }
-            held = Some((number, at + TAG));
-            at += TAG + block.len;
-            if told.records.len() >= BATCH {
-                told.flush(thread, state)?;
-            }
-        }
-        if at > self.bytes.len() {
-            return Err(broken(thread, self.start + at as u64, "a block is cut"));
-        }
-        if let Some((number, words)) = held {
-            let block = &self.copy.blocks[number];
-            of.held = Some(Held {
-                block: number,
-                at: self.start + words as u64,
-                words: self.bytes.get(words..words + block.len).unwrap_or_default().to_vec(),
-                done: Done::nothing(block),
-                left,
-            });
-        } else if let Some(held) = &mut of.held {
-            held.left = left;
-        }
-        state.lanes.insert(lane, of);
-        Ok(())
-    }
-}
-
 impl<S: Sink> Told<'_, S> {
-    fn flush(&mut self, thread: u32, state: &mut Thread) -> Result<(), S::Error> {
+    pub(super) fn flush(&mut self, thread: u32, state: &mut Thread) -> Result<(), S::Error> {
         if self.records.is_empty() {
             return Ok(());
         }
@@ -387,7 +330,7 @@ impl<S: Sink> Told<'_, S> {
         Ok(())
     }
 
-    fn event(
+    pub(super) fn event(
         &mut self,
         thread: u32,
         state: Option<&mut Thread>,
@@ -400,7 +343,7 @@ impl<S: Sink> Told<'_, S> {
         Ok(())
     }
 
-    fn code(
+    pub(super) fn code(
         &mut self,
         thread: u32,
         state: &mut Thread,
@@ -413,12 +356,54 @@ impl<S: Sink> Told<'_, S> {
     }
 
     /// Code without a copy ran.
-    fn gap(&mut self, thread: u32, state: &mut Thread) -> Result<(), S::Error> {
+    pub(super) fn gap(&mut self, thread: u32, state: &mut Thread) -> Result<(), S::Error> {
         let reason = GapReason::Untraced;
         self.event(thread, Some(state), &Event::Gap { reason, insns: None, skipped: None })
     }
 
-    fn gap_unless(&mut self, thread: u32, state: &mut Thread, pc: GuestVa) -> Result<(), S::Error> {
+    pub(super) fn gap_unless(
+        &mut self,
+        thread: u32,
+        state: &mut Thread,
+        pc: GuestVa,
+    ) -> Result<(), S::Error> {
         if state.at == Some(pc) { Ok(()) } else { self.gap(thread, state) }
+    }
+
+    /// Something was passed over as the user asked: so many events, if they were counted.
+    pub(super) fn skipped(
+        &mut self,
+        thread: u32,
+        state: &mut Thread,
+        skipped: Option<u64>,
+    ) -> Result<(), S::Error> {
+        let reason = self.plan.as_ref().map_or(GapReason::Sampling, |p| p.reason);
+        self.event(thread, Some(state), &Event::Gap { reason, insns: None, skipped })
+    }
+
+    /// A thread is in this mode from here on.
+    pub(super) fn mode(
+        &mut self,
+        thread: u32,
+        state: &mut Thread,
+        mode: Mode,
+    ) -> Result<(), S::Error> {
+        if self.plan.is_none() || state.mode == Some(mode) {
+            return Ok(());
+        }
+        state.mode = Some(mode);
+        self.event(thread, Some(state), &Event::ModeSwitch { mode })
+    }
+
+    /// A thread was here at this time.
+    pub(super) fn timestamp(
+        &mut self,
+        thread: u32,
+        state: &mut Thread,
+        ns: u64,
+    ) -> Result<(), S::Error> {
+        state.clock = state.clock.max(ns);
+        let ns = state.clock;
+        self.event(thread, Some(state), &Event::Timestamp { ns })
     }
 }

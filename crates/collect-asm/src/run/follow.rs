@@ -5,11 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
-use std::time::Instant;
 
 use ichnos_base::{EndStatus, ProcessId, ThreadId, ThreadStart};
 use ichnos_flow::Options;
-use ichnos_rt::{Change, Context, Pool, Regs, Resume, Stop, Thread as Task, spawn, wait};
+use ichnos_rt::{Change, Clock, Context, Pool, Regs, Resume, Stop, Thread as Task, spawn, wait};
 
 use super::Config;
 use super::maps;
@@ -31,7 +30,7 @@ pub(crate) struct Traced {
 
 /// Looks after a program.
 pub(crate) struct Tracer<'a> {
-    config: &'a Config,
+    pub(super) config: &'a Config,
     options: Options,
     pub(super) pool: Arc<Pool>,
     tell: Sender<Message>,
@@ -46,12 +45,12 @@ pub(crate) struct Tracer<'a> {
     next: (u32, u32),
     pub(super) seen: Traced,
     listened: bool,
-    pub(super) start: Instant,
+    pub(super) clock: Clock,
 }
 
 impl<'a> Tracer<'a> {
     pub(crate) fn new(
-        config: &'a Config,
+        (config, clock): (&'a Config, Clock),
         pool: Arc<Pool>,
         tell: Sender<Message>,
         freed: Receiver<u32>,
@@ -79,7 +78,7 @@ impl<'a> Tracer<'a> {
                 changes: 0,
             },
             listened: true,
-            start: Instant::now(),
+            clock,
         }
     }
 
@@ -185,6 +184,11 @@ impl<'a> Tracer<'a> {
         self.next.0 += 1;
         let lane = self.new_lane(None)?;
         let context = lane.context;
+        // A child process goes on where its maker is.
+        let maker_at = maker.and_then(|m| self.threads.get(&m.0)?.lanes.last());
+        if let Some(from) = maker_at.map(|l| l.context).filter(|_| fresh) {
+            self.inherit(context, from);
+        }
         let start = ThreadStart {
             process: ProcessId(process),
             creator: parent.map(|(id, _)| ThreadId(id)),
@@ -250,7 +254,7 @@ impl<'a> Tracer<'a> {
 
     /// A process begins to run a program.
     fn begin_program(&mut self, task: Task) -> Result<(), Error> {
-        let copy = self.copies.of(task.0, &self.options)?;
+        let copy = self.copies.of(task.0, (&self.options, self.config.switching()))?;
         let Some(process) = self.processes.get_mut(&task.0) else { return Ok(()) };
         process.copy.clone_from(&copy);
         let process = process.id;
@@ -258,7 +262,7 @@ impl<'a> Tracer<'a> {
         if let Some(copy) = copy {
             self.seen.left_out += copy.left_out as u64;
             self.seen.code = copy.size;
-            let first = prepare(task, &copy, &self.pool)?;
+            let first = prepare(task, &copy, (&self.pool, self.config.word()))?;
             if let Some(process) = self.processes.get_mut(&task.0) {
                 process.first = first;
             }
@@ -267,6 +271,7 @@ impl<'a> Tracer<'a> {
             }
             let context = self.threads.get(&task.0).and_then(|t| t.lanes.last());
             if let Some(context) = context.map(|l| l.context) {
+                self.reset(context);
                 self.point_at(task, context)?;
             }
         }
@@ -319,8 +324,9 @@ impl<'a> Tracer<'a> {
         }
         let (id, mut lanes) = (thread.id, std::mem::take(&mut thread.lanes));
         let Some(innermost) = lanes.pop() else { return };
+        let left = self.left(innermost.context);
         self.drop_lane(id, &innermost);
-        self.tell(Message::End { thread: id, at, status });
+        self.tell(Message::End { thread: id, at, status, left });
         lanes.iter().for_each(|lane| self.drop_lane(id, lane));
     }
 
@@ -356,9 +362,12 @@ impl<'a> Tracer<'a> {
     fn tell_maps(&mut self, task: Task) {
         let Some(thread) = self.threads.get(&task.0) else { return };
         let copy = self.processes.get(&thread.pid).and_then(|p| p.copy.as_ref());
-        let ours = copy.map_or((0, 0), |c| (c.base, c.end() - c.base));
+        let mut ours: Vec<_> = copy.iter().map(|c| c.base..c.end()).collect();
+        if let Some(exec) = copy.and_then(|c| c.exec.as_ref()) {
+            ours.push(exec.base..exec.code_at() + exec.code.len() as u64);
+        }
         let thread = thread.id;
-        self.tell(Message::Maps { thread, maps: maps::of(task.0, ours) });
+        self.tell(Message::Maps { thread, maps: maps::of(task.0, &ours) });
     }
 
     /// Whether a trap means that a program has come to its beginning; if so, it is ready.

@@ -67,7 +67,7 @@ impl Tracer<'_> {
         }
         let seen = self.place(task, &Regs { rip: in_frame, ..before });
         let interrupted = match seen {
-            Some(Where::Copy { pc, .. }) => pc,
+            Some(Where::Copy { pc, .. } | Where::Exec(pc)) => pc,
             _ => GuestVa(in_frame),
         };
         task.write(place, &interrupted.0.to_le_bytes()).map_err(failed)?;
@@ -79,7 +79,9 @@ impl Tracer<'_> {
             handler: GuestVa(regs.rip),
         };
         let Some((thread, outer, inner)) = self.push_lane(task, frame)? else { return Ok(()) };
-        self.tell(Message::Signal { thread, at, outer, inner, info });
+        self.inherit(inner, outer);
+        let mode = self.mode(inner);
+        self.tell(Message::Signal { thread, at, outer, inner, info, mode });
         regs.gs_base = self.context_address(inner);
         task.set_regs(&regs).map_err(failed)?;
         self.go_on(task, 0)

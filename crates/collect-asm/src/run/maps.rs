@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::ops::Range;
 
 use ichnos_base::{FileOff, GuestVa, Map, MapKind, Protection};
 use object::read::elf::{ElfFile64, ProgramHeader};
@@ -50,8 +51,8 @@ struct Known {
     build_id: Vec<u8>,
 }
 
-/// All mappings of a process except ours: those from `ours` on, so many bytes, and the shared memory.
-pub(crate) fn of(pid: i32, ours: (u64, u64)) -> Vec<Mapped> {
+/// All mappings of a process except ours: those that begin in `ours`, and the shared memory.
+pub(crate) fn of(pid: i32, ours: &[Range<u64>]) -> Vec<Mapped> {
     let Ok(text) = fs::read_to_string(format!("/proc/{pid}/maps")) else { return Vec::new() };
     let mut files = HashMap::new();
     let found = text.lines().filter_map(|line| one(line, &mut files));
@@ -74,9 +75,8 @@ fn all() -> Mapped {
     }
 }
 
-fn is_ours(map: &Mapped, (start, len): (u64, u64)) -> bool {
-    let inside = |from: u64, len: u64| from <= map.start && map.start < from.saturating_add(len);
-    inside(start, len) || inside(TAP, 1 << 40)
+fn is_ours(map: &Mapped, ours: &[Range<u64>]) -> bool {
+    ours.iter().chain([&(TAP..TAP + (1 << 40))]).any(|range| range.contains(&map.start))
 }
 
 fn one(line: &str, files: &mut HashMap<String, Option<Known>>) -> Option<Mapped> {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use ichnos_base::{EndStatus, GuestVa, SignalInfo, ThreadStart};
+use ichnos_base::{EndStatus, GuestVa, Mode, SignalInfo, ThreadStart};
 use ichnos_rt::Context;
 
 use super::maps::Mapped;
@@ -22,6 +22,8 @@ pub(crate) enum Where {
         /// How many turns of its loop it has finished since the last record.
         turn: usize,
     },
+    /// At this instruction in the copy that records nothing.
+    Exec(GuestVa),
     /// In code that has no copy.
     Outside(GuestVa),
     /// Nobody knows.
@@ -58,8 +60,15 @@ pub(crate) enum Message {
     Words { thread: u32, lane: Context, buffer: u32, to: u64, last: bool },
     /// It made another one.
     Create { thread: u32, child: u32 },
-    /// A signal handler began.
-    Signal { thread: u32, at: Where, outer: Context, inner: Context, info: SignalInfo },
+    /// A signal handler began, in this mode, with so many events left until that changes.
+    Signal {
+        thread: u32,
+        at: Where,
+        outer: Context,
+        inner: Context,
+        info: SignalInfo,
+        mode: (Mode, u64),
+    },
     /// A signal handler returned.
     SignalReturn { thread: u32, at: Where, inner: Context, outer: Context, pc: GuestVa },
     /// A signal handler was left and will not return.
@@ -68,8 +77,8 @@ pub(crate) enum Message {
     Maps { thread: u32, maps: Vec<Mapped> },
     /// It got a new buffer.
     Turnover { thread: u32, moment: Moment },
-    /// It ended.
-    End { thread: u32, at: Where, status: EndStatus },
+    /// It ended; so many events were left until it would have been recorded again.
+    End { thread: u32, at: Where, status: EndStatus, left: u64 },
 }
 
 /// The way back for buffers.

@@ -7,13 +7,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod buffers;
+mod choice;
 mod collect;
 mod follow;
 mod handler;
 mod maps;
 mod message;
 mod process;
+mod reading;
 mod setup;
+mod sides;
 mod stream;
 
 use std::ffi::OsString;
@@ -22,9 +25,10 @@ use std::sync::mpsc::channel;
 
 use ichnos_base::{EndStatus, Sink};
 use ichnos_flow::Level;
-use ichnos_rt::{Layout, Pool, Randomize, times_of_children};
+use ichnos_rt::{Clock, Layout, Pool, Randomize, times_of_children};
 
 use crate::{CodeSize, Error, RecordError};
+pub use choice::{Choice, Events, When};
 use collect::Collector;
 use follow::Tracer;
 use message::{Buffers, Message};
@@ -47,6 +51,8 @@ pub struct Config {
     pub level: Level,
     /// How many buffers all threads share, at least as many as threads at once.
     pub buffers: u32,
+    /// What is recorded, if not everything.
+    pub choice: Option<Choice>,
 }
 
 impl Config {
@@ -58,6 +64,7 @@ impl Config {
             randomize: Randomize::Off,
             level: Level::Flow,
             buffers: LAYOUT.buffers,
+            choice: None,
         }
     }
 }
@@ -91,8 +98,9 @@ pub struct Outcome {
 ///
 /// If the program cannot be started or prepared, or the sink fails.
 pub fn record<S: Sink>(config: &Config, sink: &mut S) -> Result<Outcome, RecordError<S::Error>> {
-    run(config, |pool, messages, free| {
-        let mut collector = Collector::new(sink, pool);
+    let clock = Clock::start();
+    run((config, clock), |pool, messages, free| {
+        let mut collector = Collector::new(sink, pool, (config, clock));
         for message in messages {
             if !collector.message(&message, free)? {
                 break;
@@ -109,7 +117,7 @@ pub fn record<S: Sink>(config: &Config, sink: &mut S) -> Result<Outcome, RecordE
 ///
 /// If the program cannot be started or prepared.
 pub fn drain(config: &Config) -> Result<Outcome, Error> {
-    let done = run(config, |_, messages, free| {
+    let done = run((config, Clock::start()), |_, messages, free| {
         messages.into_iter().for_each(|message| free.give_back(&message));
         Ok::<_, RecordError<std::convert::Infallible>>(0)
     });
@@ -122,7 +130,7 @@ pub fn drain(config: &Config) -> Result<Outcome, Error> {
 /// Starts the tracer and lets `consume` have its messages; that answers how many instructions
 /// it recorded.
 fn run<E>(
-    config: &Config,
+    (config, clock): (&Config, Clock),
     consume: impl FnOnce(
         Arc<Pool>,
         std::sync::mpsc::Receiver<Message>,
@@ -139,7 +147,7 @@ fn run<E>(
     let buffers = Buffers::new(give);
     std::thread::scope(|scope| {
         let shared = Arc::clone(&pool);
-        let tracer = scope.spawn(move || Tracer::new(config, shared, tell, free).run());
+        let tracer = scope.spawn(move || Tracer::new((config, clock), shared, tell, free).run());
         let consumed = consume(pool, messages, &buffers);
         let traced = tracer
             .join()

@@ -83,7 +83,10 @@ impl Process {
             Some((copy, (pc, turn))) => {
                 Where::Copy { pc, stored: copy.is_stored(regs.rip), turn: usize::from(turn) }
             }
-            None => Where::Outside(GuestVa(regs.rip)),
+            None => {
+                let exec = self.copy.as_ref().and_then(|c| c.exec.as_ref()?.original(regs.rip));
+                exec.map_or(Where::Outside(GuestVa(regs.rip)), Where::Exec)
+            }
         }
     }
 }

@@ -10,15 +10,20 @@ use std::time::SystemTime;
 
 use ichnos_base::GuestVa;
 use ichnos_flow::Options;
-use ichnos_rt::{Change, Pool, Resume, Stop, Thread, wait};
+use ichnos_rt::{Change, Pool, Resume, Stop, Thread, Word, wait};
 
 use crate::Error;
-use crate::code::{Copy, FIND_OBJECT, HOOKED, Image, Patch, hook, symbol};
+use crate::code::{
+    Copy, FIND_OBJECT, FROM_LABELS, HOOKED, Image, Patch, Switched, Switching, TO_INST, hook,
+    symbol,
+};
 
 /// Where the shared memory lies in every traced process: far from everything else, so that
 /// programs, their heaps, libraries and stacks are where they would be anyway.
 pub(crate) const TAP: u64 = 0x6000_0000_0000;
 const PAGE: u64 = 4096;
+/// A table has room for all code that a copy may have.
+const TABLE_ROOM: u64 = 4 << 28;
 
 /// `mprotect(rdi, 4096, PROT_NONE)` for `r13` places that are `r12` bytes apart, then a trap.
 const GUARD: &[u8] = &[
@@ -34,11 +39,13 @@ const GUARD: &[u8] = &[
 
 /// `int3`.
 const BREAK: u8 = 0xcc;
+const PROT_READ: u64 = 1;
 const PROT_READ_WRITE: u64 = 3;
 const PROT_READ_EXEC: u64 = 5;
 const MAP_SHARED: u64 = 1;
 const MAP_PRIVATE: u64 = 2;
 const MAP_ANONYMOUS: u64 = 0x20;
+const MAP_NORESERVE: u64 = 0x4000;
 const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 const SYS_CLOSE: i64 = 3;
 const SYS_MMAP: i64 = 9;
@@ -50,7 +57,11 @@ pub(crate) struct Copies(HashMap<(PathBuf, Option<SystemTime>, u64), Option<Arc<
 
 impl Copies {
     /// The copy for the program that a process just began to run; nothing if it has no notes.
-    pub(crate) fn of(&mut self, pid: i32, options: &Options) -> Result<Option<Arc<Copy>>, Error> {
+    pub(crate) fn of(
+        &mut self,
+        pid: i32,
+        (options, switching): (&Options, Option<Switching>),
+    ) -> Result<Option<Arc<Copy>>, Error> {
         let link = format!("/proc/{pid}/exe");
         let Ok(path) = fs::read_link(&link) else { return Ok(None) };
         let time = fs::metadata(&link).and_then(|m| m.modified()).ok();
@@ -61,7 +72,7 @@ impl Copies {
         if let Some(copy) = self.0.get(&key) {
             return Ok(copy.clone());
         }
-        let copy = Copy::new(&image, bias, options)?;
+        let copy = Copy::new(&image, bias, options, switching)?;
         let copy = (!copy.blocks.is_empty()).then(|| Arc::new(copy));
         self.0.insert(key, copy.clone());
         Ok(copy)
@@ -91,11 +102,18 @@ fn bias(pid: i32, path: &Path, image: &Image) -> Option<u64> {
 
 /// Puts a copy and the shared memory into a process that has not executed anything yet, and a
 /// stop at the program's beginning; answers the byte that this replaced.
-pub(crate) fn prepare(thread: Thread, copy: &Copy, pool: &Pool) -> Result<Option<u8>, Error> {
+pub(crate) fn prepare(
+    thread: Thread,
+    copy: &Copy,
+    (pool, word): (&Pool, Option<&Word>),
+) -> Result<Option<u8>, Error> {
     let failed = |what| move |source| Error::Process { pid: thread.0, what, source };
     thread.leave_exec().map_err(failed("starting the program"))?;
     map_tap(thread, pool).map_err(failed("mapping the shared memory"))?;
     map_copy(thread, copy).map_err(failed("mapping the copy of the code"))?;
+    if let Some(exec) = &copy.exec {
+        map_exec(thread, exec, word).map_err(failed("mapping the copy that records nothing"))?;
+    }
     guard(thread, copy, pool).map_err(failed("guarding the buffers"))?;
     patch(thread, &copy.patches).map_err(failed("patching the code"))?;
     let Some(at) = copy.entry else { return Ok(None) };
@@ -164,24 +182,68 @@ fn call(thread: Thread, number: i64, args: [u64; 6]) -> io::Result<u64> {
     }
 }
 
-fn map_tap(thread: Thread, pool: &Pool) -> io::Result<()> {
+/// A file that this process has open, opened in the other.
+fn open(thread: Thread, fd: i32) -> io::Result<u64> {
     const BELOW: u64 = 1024;
     const O_RDWR: u64 = 2;
     const AT_FDCWD: u64 = -100i64 as u64;
-    let mut path = format!("/proc/{}/fd/{}", std::process::id(), pool.fd()).into_bytes();
+    let mut path = format!("/proc/{}/fd/{fd}", std::process::id()).into_bytes();
     path.push(0);
     let place = thread.regs()?.rsp - BELOW;
     let mut before = vec![0; path.len()];
     thread.read(place, &mut before)?;
     thread.write(place, &path)?;
-    let fd = call(thread, SYS_OPENAT, [AT_FDCWD, place, O_RDWR, 0, 0, 0]);
+    let opened = call(thread, SYS_OPENAT, [AT_FDCWD, place, O_RDWR, 0, 0, 0]);
     thread.write(place, &before)?;
-    let fd = fd?;
+    opened
+}
+
+/// Maps a file that this process has open.
+fn map_file(thread: Thread, file: i32, at: u64, (len, protection): (u64, u64)) -> io::Result<()> {
+    let fd = open(thread, file)?;
     let flags = MAP_SHARED | MAP_FIXED_NOREPLACE;
-    let mapped =
-        call(thread, SYS_MMAP, [TAP, pool.layout().total(), PROT_READ_WRITE, flags, fd, 0]);
+    let mapped = call(thread, SYS_MMAP, [at, len, protection, flags, fd, 0]);
     call(thread, SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
     mapped.map(drop)
+}
+
+fn map_tap(thread: Thread, pool: &Pool) -> io::Result<()> {
+    map_file(thread, pool.fd(), TAP, (pool.layout().total(), PROT_READ_WRITE))
+}
+
+/// P_exec, the shared word before it, and the tables that lead to P_inst.
+fn map_exec(thread: Thread, exec: &Switched, word: Option<&Word>) -> io::Result<()> {
+    if let Some(word) = word {
+        map_file(thread, word.fd(), exec.base, (PAGE, PROT_READ))?;
+    }
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    let (at, len) = (exec.code_at(), exec.code.len() as u64);
+    call(thread, SYS_MMAP, [at, len, PROT_READ_EXEC, flags, u64::MAX, 0])?;
+    thread.write(at, &exec.code)?;
+    write_table(thread, TO_INST, &exec.to_inst)?;
+    write_table(thread, FROM_LABELS, &exec.from_labels)
+}
+
+/// Writes a table of four-byte entries of which few are not zero.
+fn write_table(thread: Thread, at: u64, entries: &[(u64, u32)]) -> io::Result<()> {
+    const EACH: u64 = PAGE / 4;
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE;
+    let last = entries.last().map_or(0, |(i, _)| *i);
+    // All of the program's code can be looked up, also behind the last label.
+    let len = (4 * (last + 1)).next_multiple_of(TABLE_ROOM);
+    call(thread, SYS_MMAP, [at, len, PROT_READ, flags, u64::MAX, 0])?;
+    for page in entries.chunk_by(|(a, _), (b, _)| a / EACH == b / EACH) {
+        let mut bytes = [0; PAGE as usize];
+        let number = page.first().map_or(0, |(i, _)| i / EACH);
+        for (i, entry) in page {
+            let from = 4 * usize::try_from(i % EACH).map_err(io::Error::other)?;
+            if let Some(place) = bytes.get_mut(from..from + 4) {
+                place.copy_from_slice(&entry.to_le_bytes());
+            }
+        }
+        thread.write(at + number * PAGE, &bytes)?;
+    }
+    Ok(())
 }
 
 fn map_copy(thread: Thread, copy: &Copy) -> io::Result<()> {

@@ -111,6 +111,20 @@ impl Shadow {
         self.outside.push((rsp, back));
     }
 
+    /// Goes on with these registers and this base of `fs`.
+    pub(crate) fn resumed(&mut self, registers: &[u64], fs: u64) {
+        for (place, register) in self.registers.iter_mut().zip(registers) {
+            *place = *register;
+        }
+        self.fs = fs;
+    }
+
+    /// The return that reads its address at `rsp` goes to code that is not copied.
+    pub(crate) fn goes_back(&mut self, rsp: u64, back: GuestVa) {
+        self.outside.retain(|(slot, _)| *slot != rsp);
+        self.outside.push((rsp, back));
+    }
+
     /// A function was entered by a computed call in copied code.
     pub(crate) fn called(&mut self, rsp: u64, fs: u64) {
         self.registers[4] = rsp;

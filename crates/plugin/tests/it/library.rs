@@ -88,6 +88,27 @@ fn a_c_model_counts_what_ours_counts() {
     assert_eq!(counts(&theirs.findings()), [0; 4]);
 }
 
+/// The caches of the example that have the shape of others count what those count.
+#[test]
+fn six_caches_count_what_single_ones_count() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/six.c");
+    let six = compile(&source, "libsix.so", &[]);
+    let lru = example("liblrus.so", &[]);
+    let all = records(20_000);
+    let shown = |text: &str| {
+        let mut model = UserModel::load(text).unwrap();
+        model.records(&Batch::new(ThreadId(0), 0, &all)).unwrap();
+        counts(&model.findings())
+    };
+    let six = shown(&six.display().to_string());
+    assert_eq!(six.len(), 7);
+    for (which, ways) in [(1, 1), (3, 2), (5, 4)] {
+        let one = shown(&format!("{}:32768,{ways},64", lru.display()));
+        assert_eq!((six[0], six[which]), (one[0] + one[2], one[1] + one[3]), "{ways} ways");
+    }
+    assert!(six[1..].iter().all(|misses| *misses > 100 && *misses < six[0]), "{six:?}");
+}
+
 #[test]
 fn refusals_name_the_file() {
     let refusal = |text: &str| UserModel::load(text).unwrap_err().to_string();

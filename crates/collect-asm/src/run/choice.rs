@@ -1,0 +1,100 @@
+//! What of a run is recorded, when that is not everything.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::sync::Arc;
+
+use ichnos_rt::Word;
+
+use super::Config;
+use crate::code::{Switching, Trigger};
+
+/// So many events that nobody counts them.
+pub(crate) const NEVER: u64 = i64::MAX as u64 / 2;
+
+/// When threads are recorded, and where that can change.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Choice {
+    /// When.
+    pub when: When,
+    /// Where.
+    pub events: Events,
+}
+
+/// When threads are recorded.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum When {
+    /// Each thread counts its own events.
+    Counted {
+        /// So many at its beginning are not recorded,
+        first: u64,
+        /// then so many are,
+        recorded: u64,
+        /// then, in turns, so many are not.
+        skipped: u64,
+    },
+    /// While a word in memory is not zero. All threads of all processes look at it, at their events.
+    Shared(Arc<Word>),
+}
+
+/// Where a thread can begin and cease to be recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Events {
+    /// Where a function is entered.
+    #[default]
+    Calls,
+    /// There, and where a turn of a loop begins.
+    CallsAndLoops,
+}
+
+impl Choice {
+    /// Records when `when` says, switching at calls.
+    #[must_use]
+    pub const fn new(when: When) -> Self {
+        Self { when, events: Events::Calls }
+    }
+
+    /// In turns, so many events of each thread not and then so many.
+    #[must_use]
+    pub const fn sample(skipped: u64, recorded: u64) -> Self {
+        Self::new(When::Counted { first: skipped, recorded, skipped })
+    }
+
+    /// One window of each thread: after `start` events and for `len`.
+    #[must_use]
+    pub const fn window(start: u64, len: u64) -> Self {
+        Self::new(When::Counted { first: start, recorded: len, skipped: NEVER })
+    }
+}
+
+impl Config {
+    /// How threads switch, if they do.
+    pub(super) fn switching(&self) -> Option<Switching> {
+        let choice = self.choice.as_ref()?;
+        let trigger = match &choice.when {
+            When::Counted { recorded, skipped, .. } => Trigger::Counted {
+                exec: (*skipped).clamp(1, NEVER),
+                inst: (*recorded).clamp(1, NEVER),
+            },
+            When::Shared(_) => Trigger::Shared,
+        };
+        Some(Switching { trigger, loops: choice.events == Events::CallsAndLoops })
+    }
+
+    /// The word that switches, if one does.
+    pub(super) fn word(&self) -> Option<&Word> {
+        match &self.choice.as_ref()?.when {
+            When::Shared(word) => Some(word),
+            When::Counted { .. } => None,
+        }
+    }
+
+    /// How many events a thread has before it is recorded.
+    pub(super) fn first_count(&self) -> u64 {
+        match self.choice.as_ref().map(|c| &c.when) {
+            Some(When::Counted { first, .. }) => (*first).min(NEVER),
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! A context's words, one after the other: tags and blocks.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::{Event, GuestVa, Mode, Sink};
+use ichnos_rt::Context;
+
+use super::collect::{BATCH, Lane, Result, Thread, Told, broken};
+use super::stream::{Done, Held, Played, Until, turns};
+use crate::RecordError;
+use crate::code::{
+    BACK, BACK_LEN, Block, Copy, ENTERED, ENTERED_LEN, RESUMED, RESUMED_LEN, SWITCHED_OFF,
+    SWITCHED_OFF_LEN, SWITCHED_ON, SWITCHED_ON_LEN, TAG, turns_of_tag,
+};
+use crate::note::{u32_at, u64_at};
+
+/// The number of the mark that tells that a sample has not the events that it should have.
+const UNEVEN: u64 = 2;
+
+/// Words being read.
+pub(super) struct Reading<'a> {
+    pub(super) copy: &'a Copy,
+    /// Whether each block's code was told.
+    pub(super) told: &'a mut Vec<bool>,
+    pub(super) start: u64,
+    pub(super) bytes: &'a [u8],
+}
+
+/// How far the reading is.
+struct Place {
+    thread: u32,
+    at: usize,
+    /// The block before, whose words lie in these bytes.
+    held: Option<(usize, usize)>,
+    /// The turns that it was told to have had.
+    left: Option<usize>,
+}
+
+impl Reading<'_> {
+    pub(super) fn all<S: Sink>(
+        &mut self,
+        thread: u32,
+        state: &mut Thread,
+        lane: Context,
+        told: &mut Told<'_, S>,
+    ) -> Result<(), S::Error> {
+        let Some(mut of) = state.lanes.remove(&lane) else { return Ok(()) };
+        let left = of.held.as_ref().and_then(|h| h.left);
+        let mut place = Place { thread, at: 0, held: None, left };
+        while let Some(tag) = u32_at(self.bytes, place.at) {
+            if let Some(turns) = turns_of_tag(tag) {
+                place.left = Some(turns);
+                place.at += TAG;
+            } else if tag >= ENTERED {
+                place.at += self.event(tag, &mut place, (state, &mut of), told)?;
+            } else {
+                self.block(tag, &mut place, (state, &mut of), told)?;
+            }
+        }
+        if place.at > self.bytes.len() {
+            return Err(broken(thread, self.start + place.at as u64, "a block is cut"));
+        }
+        self.keep(&place, &mut of);
+        state.lanes.insert(lane, of);
+        Ok(())
+    }
+
+    /// Keeps the last block until it is known where it was left.
+    fn keep(&self, place: &Place, of: &mut Lane) {
+        if let Some((number, words)) = place.held {
+            let block = &self.copy.blocks[number];
+            of.held = Some(Held {
+                block: number,
+                at: self.start + words as u64,
+                words: self.bytes.get(words..words + block.len).unwrap_or_default().to_vec(),
+                done: Done::nothing(block),
+                left: place.left,
+            });
+        } else if let Some(held) = &mut of.held {
+            held.left = place.left;
+        }
+    }
+
+    fn bad<E>(&self, place: &Place, why: &'static str) -> RecordError<E> {
+        broken(place.thread, self.start + place.at as u64, why)
+    }
+
+    fn block_of<E>(&self, identifier: u32, place: &Place) -> Result<(usize, &Block), E> {
+        let number = (identifier as usize).wrapping_sub(1);
+        let block = self.copy.blocks.get(number);
+        block.map(|b| (number, b)).ok_or_else(|| self.bad(place, "there is no such block"))
+    }
+
+    /// The block before was left for `next`.
+    fn close<S: Sink>(
+        &self,
+        next: GuestVa,
+        place: &mut Place,
+        (state, of): (&mut Thread, &mut Lane),
+        told: &mut Told<'_, S>,
+    ) -> Result<(), S::Error> {
+        let left = place.left.take();
+        let until = Until::Next(next);
+        let records = &mut told.records;
+        let played = if let Some((before, words)) = place.held.take() {
+            let previous = &self.copy.blocks[before];
+            let words = self.bytes.get(words..words + previous.len).unwrap_or_default();
+            let done = (Done::nothing(previous), turns(previous, left, next));
+            of.shadow.play(previous, words, done, until, records)
+        } else if let Some(held) = of.held.take() {
+            let previous = self.copy.blocks.get(held.block);
+            let previous = previous.ok_or_else(|| self.bad(place, "there is no such block"))?;
+            let done = (held.done, turns(previous, left, next));
+            of.shadow.play(previous, &held.words, done, until, records)
+        } else {
+            return Ok(());
+        };
+        if let Played::Over(at) = played {
+            state.at = at;
+        }
+        Ok(())
+    }
+
+    fn block<S: Sink>(
+        &mut self,
+        tag: u32,
+        place: &mut Place,
+        (state, of): (&mut Thread, &mut Lane),
+        told: &mut Told<'_, S>,
+    ) -> Result<(), S::Error> {
+        let (number, block) = self.block_of(tag, place)?;
+        let (entry, len) = (block.entry, block.len);
+        self.close(entry, place, (state, of), told)?;
+        if state.at != Some(entry) && !std::mem::take(&mut of.side.fresh) {
+            told.gap(place.thread, state)?;
+        }
+        of.side.fresh = false;
+        if let Some([rsp, back, fs]) = of.entered.take() {
+            match self.is_copied(back) {
+                true => of.shadow.called(rsp, fs),
+                false => of.shadow.entered(rsp, GuestVa(back), fs),
+            }
+        }
+        let exec = self.copy.exec.as_ref();
+        of.side.seen += u64::from(exec.is_some_and(|e| e.events[number]));
+        if !self.told[number] {
+            self.told[number] = true;
+            told.code(place.thread, state, (entry, &self.copy.blocks[number].code))?;
+        }
+        place.held = Some((number, place.at + TAG));
+        place.at += TAG + len;
+        if told.records.len() >= BATCH {
+            told.flush(place.thread, state)?;
+        }
+        Ok(())
+    }
+
+    fn is_copied(&self, address: u64) -> bool {
+        let exec = || self.copy.exec.as_ref()?.original(address);
+        self.copy.holds(address) || exec().is_some()
+    }
+
+    /// Takes what is no block; answers how many bytes it has.
+    fn event<S: Sink>(
+        &self,
+        tag: u32,
+        place: &mut Place,
+        (state, of): (&mut Thread, &mut Lane),
+        told: &mut Told<'_, S>,
+    ) -> Result<usize, S::Error> {
+        let at = place.at;
+        let word = |offset: usize| {
+            u64_at(self.bytes, at + offset).ok_or_else(|| self.bad(place, "an entry is cut"))
+        };
+        match tag {
+            ENTERED => {
+                of.entered = Some([word(TAG)?, word(TAG + 8)?, word(TAG + 16)?]);
+                Ok(ENTERED_LEN)
+            }
+            BACK => {
+                of.shadow.goes_back(word(TAG)?, GuestVa(word(TAG + 8)?));
+                Ok(BACK_LEN)
+            }
+            RESUMED => {
+                let mut registers = [0; 16];
+                for (i, register) in registers.iter_mut().enumerate() {
+                    *register = word(8 + 8 * i)?;
+                }
+                let fs = word(8 + 16 * 8)?;
+                let identifier = u32_at(self.bytes, at + TAG).unwrap_or(0);
+                let entry = self.block_of(identifier, place)?.1.entry;
+                self.close(entry, place, (state, of), told)?;
+                of.shadow.resumed(&registers, fs);
+                Ok(RESUMED_LEN)
+            }
+            SWITCHED_ON => {
+                let (ticks, left) = (word(TAG)?, word(TAG + 8)?);
+                self.on(place.thread, (state, of), (ticks, left), told)?;
+                Ok(SWITCHED_ON_LEN)
+            }
+            SWITCHED_OFF => {
+                let ticks = word(8)?;
+                let identifier = u32_at(self.bytes, at + TAG).unwrap_or(0);
+                let entry = self.block_of(identifier, place)?.1.entry;
+                self.close(entry, place, (state, of), told)?;
+                self.off(place.thread, (state, of), ticks, told)?;
+                Ok(SWITCHED_OFF_LEN)
+            }
+            _ => Err(self.bad(place, "there is no such tag")),
+        }
+    }
+
+    fn on<S: Sink>(
+        &self,
+        thread: u32,
+        (state, of): (&mut Thread, &mut Lane),
+        (ticks, left): (u64, u64),
+        told: &mut Told<'_, S>,
+    ) -> Result<(), S::Error> {
+        let Some(plan) = &told.plan else { return Ok(()) };
+        let (skipped, stamp) = (of.side.on(plan, left), plan.stamp(ticks));
+        told.skipped(thread, state, skipped)?;
+        if let Some(ns) = stamp {
+            told.timestamp(thread, state, ns)?;
+        }
+        told.mode(thread, state, Mode::Inst)
+    }
+
+    fn off<S: Sink>(
+        &self,
+        thread: u32,
+        (state, of): (&mut Thread, &mut Lane),
+        ticks: u64,
+        told: &mut Told<'_, S>,
+    ) -> Result<(), S::Error> {
+        let Some(plan) = &told.plan else { return Ok(()) };
+        let (seen, stamp) = (of.side.seen, plan.stamp(ticks));
+        let expected = of.side.off(plan);
+        if let Some(ns) = stamp {
+            told.timestamp(thread, state, ns)?;
+        }
+        if let Some(expected) = expected.filter(|e| *e != seen) {
+            let text = format!("a sample of {seen} events instead of {expected}");
+            told.event(thread, Some(state), &Event::Marker { id: UNEVEN, text: &text })?;
+        }
+        told.mode(thread, state, Mode::Exec)
+    }
+}

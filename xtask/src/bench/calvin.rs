@@ -1,0 +1,165 @@
+//! The tables of the calvin paper for programs built by `ichnos cc`: how events lie among instructions (table 1), what
+//! running in two copies costs (table 2), and what samples tell of the whole.
+//!
+//! Times are processor time of the program and of everybody who looks after it, the least of several runs taken
+//! in turn with the program alone. Events and miss ratios are counted on shorter inputs, because all of the program must be
+//! recorded for that.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::inputs;
+use super::mptrace::{
+    Extent, Program, ichnos, kernels, numbers_in, processor_time, projects, words,
+};
+use crate::run;
+
+/// How often each measurement is made.
+const ROUNDS: usize = 5;
+/// So many events that nobody comes to the end.
+const NEVER: &str = "1T:1";
+/// Sampling plans whose estimates are compared with the whole: events, and instructions of warm-up.
+const PLANS: [(&str, &str); 4] =
+    [("1000:10", "0"), ("1000:100", "0"), ("1000:100", "2K"), ("300:100", "2K")];
+
+/// Prints the tables.
+pub fn print(extent: Extent) -> Result<()> {
+    run::cargo(&["build", "--release", "-q", "-p", "ichnos-cli"])?;
+    let folder = run::root().join("target/bench/mptrace");
+    std::fs::create_dir_all(&folder)?;
+    inputs::write(&folder)?;
+    let library = six(&folder)?;
+    let mut programs = kernels(&folder)?;
+    if extent == Extent::Whole {
+        programs.extend(projects(&folder)?);
+    }
+    distances(&folder, &programs)?;
+    costs(&folder, &programs, &library, extent)?;
+    estimates(&folder, &programs, &library)
+}
+
+/// The paper's example tool, built.
+fn six(folder: &Path) -> Result<String> {
+    let plugin = run::root().join("crates/plugin");
+    let library = folder.join("libsix.so");
+    let mut command = Command::new("cc");
+    command.args(["-O2", "-shared", "-fPIC", "-I"]).arg(plugin.join("include"));
+    run::check(command.arg("-o").arg(&library).arg(plugin.join("examples/six.c")))?;
+    Ok(library.to_string_lossy().into_owned())
+}
+
+/// Runs `ichnos record` with these flags: processor time, and what it says.
+fn record(folder: &Path, flags: &str, program: &Program, args: &[String]) -> Result<(f64, String)> {
+    let line = words(&format!("record {flags} --"));
+    processor_time(folder, &[&ichnos()[..], &line].concat(), program, args)
+}
+
+fn distances(folder: &Path, programs: &[Program]) -> Result<()> {
+    println!("events (procedure calls) among executed instructions, short inputs\n");
+    println!(
+        "{:<12} {:>14} {:>12} {:>8} {:>8} {:>10} {:>12} {:>12}",
+        "program", "instructions", "events", "ratio %", "min", "mean", "max", "deviation"
+    );
+    for program in programs {
+        let (_, text) = record(folder, "--trace events", program, &program.short)?;
+        let [insns, events, least, mean, most, deviation] = numbers_in(&text)[..] else {
+            anyhow::bail!("ichnos says `{}`", text.trim())
+        };
+        println!(
+            "{:<12} {insns:>14} {events:>12} {:>8.3} {least:>8} {mean:>10.1} {most:>12} {deviation:>12.1}",
+            program.name,
+            100.0 * events / insns.max(1.0)
+        );
+    }
+    Ok(())
+}
+
+fn costs(folder: &Path, programs: &[Program], library: &str, extent: Extent) -> Result<()> {
+    println!(
+        "\nprocessor time, least of {ROUNDS} runs, over the program alone (M: references simulated)\n"
+    );
+    println!(
+        "{:<12} {:>9} {:>12} {:>14} {:>22}",
+        "program", "base (s)", "shm exec only", "inner exec only", "1000:10 with six caches"
+    );
+    let ways = [
+        "-q --trace off --paused".to_owned(),
+        format!("-q --trace off --sample {NEVER}"),
+        format!("--tool {library} --sample 1000:10"),
+    ];
+    let mut logs = [0.0; 3];
+    for program in programs {
+        let args = if extent == Extent::Whole { &program.long } else { &program.short };
+        let mut base = f64::MAX;
+        let mut least = [f64::MAX; 3];
+        let mut references = 0.0;
+        for _ in 0..ROUNDS {
+            base = base.min(processor_time(folder, &[], program, args)?.0);
+            for (way, least) in ways.iter().zip(&mut least) {
+                let (time, text) = record(folder, way, program, args)?;
+                *least = least.min(time);
+                references = count_of(&text, "references").unwrap_or(references);
+            }
+        }
+        let ratios = least.map(|time| time / base.max(0.001));
+        ratios.iter().zip(&mut logs).for_each(|(ratio, log)| *log += ratio.ln());
+        println!(
+            "{:<12} {base:>9.2} {:>12.3} {:>14.3} {:>16.3} [{:.2} M]",
+            program.name,
+            ratios[0],
+            ratios[1],
+            ratios[2],
+            references / 1e6
+        );
+    }
+    let means = logs.map(|log| (log / programs.len().max(1) as f64).exp());
+    println!("{:<12} {:>9} {:>12.3} {:>14.3} {:>16.3}", "all", "", means[0], means[1], means[2]);
+    Ok(())
+}
+
+fn estimates(folder: &Path, programs: &[Program], library: &str) -> Result<()> {
+    println!(
+        "\nmiss ratio of 32 KB, 4 ways, LRU: of the whole, and as samples estimate it (95 %), short inputs"
+    );
+    for program in programs {
+        let tool = format!("--tool {library}");
+        let (_, text) = record(folder, &tool, program, &program.short)?;
+        let misses = count_of(&text, "4 ways, modulo, LRU");
+        let whole = misses.zip(count_of(&text, "references")).map(|(m, n)| m / n.max(1.0));
+        println!("{:<12} {:>10.6}", program.name, whole.unwrap_or(0.0));
+        for (plan, warm_up) in PLANS {
+            let flags = format!("{tool} --sample {plan} --warm-up {warm_up}");
+            let (_, text) = record(folder, &flags, program, &program.short)?;
+            let samples = count_of(&text, "samples").unwrap_or(0.0);
+            let Some((ratio, side)) = interval(&text, "4 ways, modulo, LRU") else {
+                println!("  {plan:>9} warm-up {warm_up:<3} {samples} samples: too few");
+                continue;
+            };
+            let inside = whole.is_some_and(|whole| (whole - ratio).abs() <= side);
+            let said = if inside { "holds it" } else { "does not hold it" };
+            println!(
+                "  {plan:>9} warm-up {warm_up:<3} {samples:>8} samples {ratio:>10.6} +- {side:.6} {said}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What is said of a key.
+fn said<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let start = format!("ichnos:   {key}: ");
+    text.lines().find_map(|line| line.strip_prefix(&start))
+}
+
+fn count_of(text: &str, key: &str) -> Option<f64> {
+    said(text, key)?.split(", ratio").next()?.replace(',', "").parse().ok()
+}
+
+fn interval(text: &str, key: &str) -> Option<(f64, f64)> {
+    let (_, rest) = said(text, key)?.split_once("ratio ")?;
+    let mut words = rest.split_whitespace();
+    Some((words.next()?.parse().ok()?, words.nth(1)?.parse().ok()?))
+}
