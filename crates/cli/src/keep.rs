@@ -12,6 +12,7 @@ use ichnos_collect_asm::Outcome;
 use ichnos_collect_exec::Choice;
 use ichnos_report::number::thousands;
 
+use crate::behind::Behind;
 use crate::erase::Erase;
 use crate::exit::Ending;
 use crate::live::{Bare, Collector, LiveArgs, Values};
@@ -67,10 +68,11 @@ impl KeepArgs {
         }
         let path = self.output.clone().unwrap_or_else(|| default_path(&self.command[0]));
         let file = TraceFile::new(path, self.write.options());
-        let mut sink = Progress::new(file, None, doing);
+        // Packing goes on beside collecting.
+        let mut sink = Progress::new(Behind::new(file), None, doing);
         let live = self.live.run(collector, &self.command, values, &mut sink)?;
-        let file = sink.into_inner();
-        if !self.quiet {
+        let file = sink.into_inner().into_inner();
+        if let Some(file) = file.filter(|_| !self.quiet) {
             report(&file, live.cut_short);
         }
         Ok(live.ending)
