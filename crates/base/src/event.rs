@@ -135,6 +135,52 @@ pub enum Event<'a> {
     },
 }
 
+impl Event<'_> {
+    /// Its text and its bytes, empty where it has none.
+    #[must_use]
+    pub const fn texts(&self) -> (&str, &[u8]) {
+        match *self {
+            Self::Exec { path } => (path, &[]),
+            Self::Map(Map { path, build_id, .. }) => (path, build_id),
+            Self::Marker { text, .. } => (text, &[]),
+            _ => ("", &[]),
+        }
+    }
+
+    /// The same event with other texts: whoever keeps an event keeps those elsewhere.
+    #[must_use]
+    pub const fn with_texts<'b>(&self, text: &'b str, bytes: &'b [u8]) -> Event<'b> {
+        match *self {
+            Self::Exec { .. } => Event::Exec { path: text },
+            Self::Map(map) => {
+                let Map { start, len, protection, kind, offset, bias, .. } = map;
+                let (path, build_id) = (text, bytes);
+                Event::Map(Map { start, len, protection, kind, offset, bias, path, build_id })
+            }
+            Self::Marker { id, .. } => Event::Marker { id, text },
+            Self::ThreadStart(start) => Event::ThreadStart(start),
+            Self::ThreadEnd(status) => Event::ThreadEnd(status),
+            Self::ThreadCreate { child } => Event::ThreadCreate { child },
+            Self::ThreadJoin { child } => Event::ThreadJoin { child },
+            Self::Unmap { start, len } => Event::Unmap { start, len },
+            Self::Lock { op, kind, addr } => Event::Lock { op, kind, addr },
+            Self::Barrier { phase, addr } => Event::Barrier { phase, addr },
+            Self::Cond { op, addr } => Event::Cond { op, addr },
+            Self::Syscall { number, args } => Event::Syscall { number, args },
+            Self::SyscallReturn { number, result } => Event::SyscallReturn { number, result },
+            Self::Signal(info) => Event::Signal(info),
+            Self::SignalReturn { pc } => Event::SignalReturn { pc },
+            Self::Trap(info) => Event::Trap(info),
+            Self::Privilege { level } => Event::Privilege { level },
+            Self::AddressSpace { id } => Event::AddressSpace { id },
+            Self::Migrate { cpu } => Event::Migrate { cpu },
+            Self::ModeSwitch { mode } => Event::ModeSwitch { mode },
+            Self::Gap { reason, insns, skipped } => Event::Gap { reason, insns, skipped },
+            Self::Timestamp { ns } => Event::Timestamp { ns },
+        }
+    }
+}
+
 /// How a thread begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ThreadStart {

@@ -11,6 +11,7 @@ use ichnos_base::{Batch, Null, Record, Sink};
 use ichnos_collect_asm::Outcome;
 use ichnos_report::number::thousands;
 
+use crate::behind::Behind;
 use crate::choice::ChoiceArgs;
 use crate::distances::Distances;
 use crate::erase::Erase;
@@ -69,10 +70,11 @@ impl KeepArgs {
         }
         let path = self.output.clone().unwrap_or_else(|| default_path(&self.command[0]));
         let file = TraceFile::new(path, self.write.options());
-        let mut sink = Progress::new(file, None, doing);
+        // Packing goes on beside collecting.
+        let mut sink = Progress::new(Behind::new(file), None, doing);
         let live = self.live.run(collector, &self.command, values, &mut sink)?;
-        let file = sink.into_inner();
-        if !self.quiet {
+        let file = sink.into_inner().into_inner();
+        if let Some(file) = file.filter(|_| !self.quiet) {
             report(&file, live.cut_short);
         }
         Ok(live.ending)

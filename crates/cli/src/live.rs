@@ -176,7 +176,7 @@ impl LiveArgs {
         self.refuse_stepping(values)?;
         let name = || program.to_string_lossy().into_owned();
         // Samples and windows choose by what is recorded, so all of it must be.
-        let what = match sink.sieve().filter(|_| self.choice.is_none()) {
+        let what = match sink.sieve().filter(|_| self.choice.is_all()) {
             Some(sieve) => exec::Record::Sifted(sieve),
             None => exec::Record::All,
         };

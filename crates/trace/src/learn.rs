@@ -62,6 +62,10 @@ const STALE_WATCHES: u64 = 256;
 /// For how many watches everything is looked at after something was found, and at first.
 const AWAKE: u32 = 64;
 
+/// After so many watches, everything is looked at during one in so many at the most.
+const YOUNG: u64 = 1 << 17;
+const OLD_WATCHES: u64 = 2;
+
 /// Every so many watches copies are looked for.
 const COPY_WATCHES: u64 = 8;
 
@@ -219,6 +223,10 @@ impl Learner {
         } else {
             self.awake = self.awake.saturating_sub(1);
         }
+        // Later on, what is learned slowly is learned, too.
+        if self.watches > YOUNG && !self.watches.is_multiple_of(OLD_WATCHES) {
+            self.awake = 0;
+        }
     }
 
     fn wake(&mut self, watches: u32) {
@@ -373,6 +381,9 @@ impl Learner {
             self.give_up(slot);
         }
         let progress = &mut self.slots[slot as usize];
+        if self.awake == 0 && self.watches > YOUNG {
+            return;
+        }
         if progress.study == 0 {
             if progress.trouble < progress.patience {
                 return;

@@ -43,6 +43,8 @@ const STREAK: u8 = 3;
 
 /// In the place of a predictor: look more closely.
 const LOOK: u8 = u8::MAX;
+/// Beside a predictor: the slot has a wire.
+const WIRED: u8 = 8;
 
 /// Just one cache line: most time goes by waiting for these.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,7 +71,7 @@ struct State {
     /// and for how many words running.
     rising: u8,
     streak: u8,
-    /// The favourite, if the next word is expected by it and no wire is concerned; else [`LOOK`].
+    /// The favourite, and [`WIRED`] if there is a wire, if the next word is expected by it; else [`LOOK`].
     quick: u8,
 }
 
@@ -77,8 +79,8 @@ impl State {
     /// What else changed may change this.
     #[inline]
     const fn settle(&mut self) {
-        let quick = self.misses < PATIENCE && !self.wired;
-        self.quick = if quick { self.favourite } else { LOOK };
+        let wired = if self.wired { WIRED } else { 0 };
+        self.quick = if self.misses < PATIENCE { self.favourite | wired } else { LOOK };
     }
 
     /// The slot's word was this one, after two others in the stream. By how much it moved.
@@ -196,8 +198,7 @@ impl Predictors {
         Ok(from.get_small(bytes, tree) + 1)
     }
 
-    /// Packs words as long as each is what its slot expects and no wire is concerned: their tokens are 0. Answers
-    /// how many there were.
+    /// Packs words as long as each is what its slot expects: their tokens are 0. Answers how many there were.
     #[inline]
     pub(crate) fn pass(&mut self, slots: &[u32], words: &[u64]) -> usize {
         let mut words_of = slots.iter().zip(words);
@@ -205,7 +206,7 @@ impl Predictors {
         words_of.position(stops).unwrap_or(slots.len().min(words.len()))
     }
 
-    /// The word that a slot expects, if it has no wire and `is` agrees; what it teaches is learned.
+    /// The word that a slot expects, if that is a predictor's and `is` agrees; what it teaches is learned.
     #[inline(always)]
     fn quick(&mut self, slot: u32, is: impl FnOnce(u64) -> bool) -> Option<u64> {
         let state = self.slots.get_mut(slot as usize)?;
@@ -216,7 +217,8 @@ impl Predictors {
             4 => state.last,
             5 => before2.wrapping_add(state.offset2),
             1 | 3 | 6 => return self.quick_by_table(slot, is),
-            _ => return None,
+            LOOK => return None,
+            _ => return self.quick_wired(slot, is),
         };
         if !is(word) {
             return None;
@@ -227,13 +229,34 @@ impl Predictors {
         Some(word)
     }
 
+    /// The same where the slot has a wire, whose part comes last.
+    #[inline(never)]
+    fn quick_wired(&mut self, slot: u32, is: impl FnOnce(u64) -> bool) -> Option<u64> {
+        let word = match self.slots[slot as usize].favourite {
+            1 | 3 | 6 => self.quick_by_table(slot, is)?,
+            favourite => {
+                let word = self.predict_alone((favourite, slot), &self.slots[slot as usize]);
+                if !is(word) {
+                    return None;
+                }
+                let state = &mut self.slots[slot as usize];
+                state.misses = state.misses.saturating_sub(1);
+                let delta = state.went(word, (self.recent[0], self.recent[2]));
+                self.passed(word, delta);
+                word
+            }
+        };
+        self.told = self.wires.update(slot, word, Drift::Unclear);
+        Some(word)
+    }
+
     /// The same where the favourite has a table.
     #[inline(always)]
     fn quick_by_table(&mut self, slot: u32, is: impl FnOnce(u64) -> bool) -> Option<u64> {
         let place = self.place(slot, self.slots.get(slot as usize)?);
         let state = self.slots.get_mut(slot as usize)?;
         let followed = self.follower[place.follower];
-        let word = match state.quick {
+        let word = match state.favourite {
             1 => state.last.wrapping_add(self.context[place.context]),
             3 => followed,
             _ => followed.wrapping_add(state.step),
@@ -254,36 +277,31 @@ impl Predictors {
     /// `told` afterwards.
     #[inline]
     pub(crate) fn encode(&mut self, slot: u32, word: u64, misses: &mut [Vec<u8>]) -> (u8, Coded) {
+        self.told = Told::default();
+        let favourite = self.slots[slot as usize].favourite;
         if self.quick(slot, |w| w == word).is_some() {
-            self.told = Told::default();
-            return (0, Coded::Guessed);
+            return (0, if favourite == BY_WIRE { Coded::Wired } else { Coded::Guessed });
         }
         self.encode_slowly(slot, word, misses)
     }
 
+    /// The same for a word that is not expected, or that is expected to be written.
     fn encode_slowly(&mut self, slot: u32, word: u64, misses: &mut [Vec<u8>]) -> (u8, Coded) {
         let state = &self.slots[slot as usize];
-        let (favourite, wired) = (state.favourite, state.wired);
-        if self.calm(slot) == Some(word) {
-            self.told = self.update_calm(slot, word);
-            return (0, if favourite == BY_WIRE { Coded::Wired } else { Coded::Guessed });
-        }
+        let wired = state.wired;
         let place = self.place(slot, state);
         let expects_miss = state.misses >= PATIENCE;
-        let (token, means) =
-            if !expects_miss && self.predict((favourite, slot), state, &place) == word {
-                (0, favourite + 1)
-            } else if wired && self.wires.predict(slot) == word {
-                (BY_WIRE + 1, BY_WIRE + 1)
-            } else if let Some(p) = self.right_one(slot, word, &place) {
-                (p + 1, p + 1)
-            } else {
-                let state = self.slots[slot as usize];
-                let best = self.best_reference(slot, &state, word);
-                let token = if expects_miss && best == state.reference { 0 } else { best };
-                put_miss(misses, slot, word.wrapping_sub(self.reference((best, slot), &state)));
-                (token, best)
-            };
+        let (token, means) = if wired && self.wires.predict(slot) == word {
+            (BY_WIRE + 1, BY_WIRE + 1)
+        } else if let Some(p) = self.right_one(slot, word, &place) {
+            (p + 1, p + 1)
+        } else {
+            let state = self.slots[slot as usize];
+            let best = self.best_reference(slot, &state, word);
+            let token = if expects_miss && best == state.reference { 0 } else { best };
+            put_miss(misses, slot, word.wrapping_sub(self.reference((best, slot), &state)));
+            (token, best)
+        };
         let coded = match means {
             _ if means > PREDICTORS => Coded::Written,
             _ if means == BY_WIRE + 1 => Coded::Wired,
@@ -291,17 +309,6 @@ impl Predictors {
         };
         self.told = self.update(slot, word, means, &place);
         (token, coded)
-    }
-
-    /// The word that a slot expects, if it will be calm.
-    #[inline]
-    fn calm(&self, slot: u32) -> Option<u64> {
-        let state = self.slots.get(slot as usize)?;
-        let token = state.favourite + 1;
-        if state.misses >= PATIENCE || !is_calm(token) {
-            return None;
-        }
-        Some(self.predict_alone((state.favourite, slot), state))
     }
 
     /// What is learned from a calm word.

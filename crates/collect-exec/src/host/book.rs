@@ -27,6 +27,18 @@ pub struct Known {
     pub first_way: u32,
 }
 
+impl Known {
+    /// Bytes of the stream that an execution takes, but for what is told of its accesses.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match &self.varies {
+            Varies::No => self.program.len(),
+            Varies::Stored(varying) => varying.len(),
+            Varies::Told => 0,
+        }
+    }
+}
+
 /// Whether a block's accesses vary from one execution to the next; then it is one instruction.
 #[derive(Debug)]
 pub enum Varies {
@@ -60,6 +72,7 @@ impl Shapes for Book {
 
 impl Book {
     /// A block.
+    #[inline]
     pub fn get(&self, identifier: u32) -> Option<&Rc<Known>> {
         self.blocks.get(identifier as usize)?.as_ref()
     }

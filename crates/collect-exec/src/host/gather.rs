@@ -134,7 +134,7 @@ impl<'a, S: Sink> Gather<'a, S> {
         self.out.processes.entry(ProcessId(0)).or_default().end = Some(first);
         for id in ids {
             if let Some(stream) = self.streams.get_mut(&id) {
-                stream.end();
+                stream.end(&self.book);
                 let gathered = &mut stream.gathered;
                 let flushed = self.out.flush(ThreadId(id), gathered, &self.book);
                 flushed.map_err(CollectError::Sink)?;

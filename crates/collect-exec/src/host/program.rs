@@ -35,6 +35,10 @@ pub enum Until {
 pub struct Program {
     records: Vec<Record>,
     ops: Vec<Op>,
+    /// The records that get addresses, in order.
+    accesses: Vec<u16>,
+    /// Values that are not sums.
+    values: Vec<Value>,
     exits: Vec<Exit>,
     insns: Vec<Start>,
     /// The address behind the last instruction.
@@ -42,39 +46,49 @@ pub struct Program {
     len: usize,
 }
 
-/// A sum that needs no decision: what is missing is register zero.
+/// An operation, in two words: programs are read for every execution.
 #[derive(Clone, Copy, Debug)]
-struct Flat {
+struct Op {
+    what: What,
+    /// The register that it sets.
+    register: u8,
+    /// The registers whose sum it takes, the second so many times; what is missing is register zero.
     base: u8,
     index: u8,
     scale: u8,
+    /// Where in the stream it takes bytes, or which of the values it is.
+    at: u16,
     disp: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Op {
-    /// Eight bytes of the stream become a register.
-    Wide { register: u8, at: u16 },
-    /// Four bytes become its low half.
-    Half { register: u8, at: u16 },
+/// What an operation does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
     /// A register becomes a sum.
-    Sum { register: u8, sum: Flat },
-    /// A register becomes another value.
-    Derive { register: u8, value: Value },
-    /// A record gets its address.
-    Address { record: u16, sum: Flat },
+    Sum,
+    /// A record's address is a sum.
+    Address,
+    /// Eight bytes of the stream become a register.
+    Wide,
+    /// Four bytes become its low half.
+    Half,
     /// A record's address stands in the stream.
-    Word { record: u16, at: u16 },
+    Word,
+    /// A register becomes another value.
+    Derive,
 }
+
+const _: () = assert!(size_of::<Op>() == 16);
 
 /// A place at which a block may be left.
 #[derive(Clone, Copy, Debug)]
 struct Exit {
     kind: ExitKind,
     target: GuestVa,
-    /// Records, operations and instructions before it.
+    /// Records, operations, accesses and instructions before it.
     records: usize,
     ops: usize,
+    accesses: usize,
     insns: usize,
 }
 
@@ -113,27 +127,30 @@ impl Program {
                 *pc = pc.offset(u64::from(len));
             }
             Step::Take { register, width, .. } => {
-                let (register, at) = (register.0, self.len as u16);
-                self.len += if width == Width::Four { 4 } else { 8 };
-                self.ops.push(match width {
-                    Width::Four => Op::Half { register, at },
-                    Width::Eight => Op::Wide { register, at },
-                });
+                let (what, len) = match width {
+                    Width::Four => (What::Half, 4),
+                    Width::Eight => (What::Wide, 8),
+                };
+                self.ops.push(Op::taking(what, register.0, self.len));
+                self.len += len;
             }
-            Step::Derive { register, value } => self.ops.push(match value {
-                Value::Sum(sum) => Op::Sum { register: register.0, sum: flat(sum) },
-                _ => Op::Derive { register: register.0, value },
-            }),
+            Step::Derive { register, value: Value::Sum(sum) } => {
+                self.ops.push(Op::sum(What::Sum, register.0, sum));
+            }
+            Step::Derive { register, value } => {
+                self.ops.push(Op::taking(What::Derive, register.0, self.values.len()));
+                self.values.push(value);
+            }
             Step::Forget { register } => {
-                self.ops.push(Op::Sum { register: register.0, sum: flat(Sum::default()) });
+                self.ops.push(Op::sum(What::Sum, register.0, Sum::default()));
             }
             Step::Ref(r) => {
-                let record = self.records.len() as u16;
+                self.accesses.push(self.records.len() as u16);
                 self.records.push(r.kind.record(r.flags, r.size, GuestVa(0)));
                 match r.address {
-                    Address::Known(sum) => self.ops.push(Op::Address { record, sum: flat(sum) }),
+                    Address::Known(sum) => self.ops.push(Op::sum(What::Address, ZERO, sum)),
                     Address::Word(_) => {
-                        self.ops.push(Op::Word { record, at: self.len as u16 });
+                        self.ops.push(Op::taking(What::Word, ZERO, self.len));
                         self.len += 8;
                     }
                 }
@@ -141,8 +158,8 @@ impl Program {
             Step::Flex { .. } => {}
             Step::Exit { kind, target } => {
                 let (records, ops) = (self.records.len(), self.ops.len());
-                let insns = self.insns.len();
-                self.exits.push(Exit { kind, target, records, ops, insns });
+                let (accesses, insns) = (self.accesses.len(), self.insns.len());
+                self.exits.push(Exit { kind, target, records, ops, accesses, insns });
                 self.records.push(Record::Branch { taken: false, target });
             }
         }
@@ -202,10 +219,16 @@ impl Program {
     /// Runs the block on one of its ways; only addresses come out.
     #[inline]
     pub fn run_way(&self, registers: &mut Registers, words: &[u8], way: usize, out: &mut Vec<u64>) {
-        let end = self.exits.get(way).map_or(self.ops.len(), |exit| exit.ops);
-        for op in self.ops.get(..end).unwrap_or_default() {
-            op.run(registers, words, &mut |_, to| out.push(to));
-        }
+        let all = (self.ops.len(), self.accesses.len());
+        let (end, accesses) = self.exits.get(way).map_or(all, |exit| (exit.ops, exit.accesses));
+        let start = out.len();
+        out.resize(start + accesses, 0);
+        let mut places = out[start..].iter_mut();
+        self.run_ops(end, registers, words, &mut |to| {
+            if let Some(place) = places.next() {
+                *place = to;
+            }
+        });
     }
 
     /// Runs the block as far as it went. `words` holds at least [`Program::len`] bytes.
@@ -221,10 +244,42 @@ impl Program {
         let start = out.len();
         out.extend_from_slice(self.records.get(..records).unwrap_or_default());
         let made = &mut out[start..];
-        for op in self.ops.get(..ops).unwrap_or_default() {
-            op.run(registers, words, &mut |record, to| put(made, record, to));
-        }
+        let mut accesses = self.accesses.iter();
+        self.run_ops(ops, registers, words, &mut |to| {
+            if let Some(record) = accesses.next() {
+                put(made, *record, to);
+            }
+        });
         out.extend(branch);
+    }
+
+    /// Works off operations; `put` is told the addresses of records, in order.
+    #[inline(always)]
+    fn run_ops(
+        &self,
+        end: usize,
+        registers: &mut Registers,
+        words: &[u8],
+        put: &mut impl FnMut(u64),
+    ) {
+        for op in self.ops.get(..end).unwrap_or_default() {
+            let at = usize::from(op.at);
+            match op.what {
+                What::Sum => set(registers, op.register, op.of(registers)),
+                What::Address => put(op.of(registers)),
+                What::Wide => set(registers, op.register, u64_at(words, at).unwrap_or(0)),
+                What::Half => {
+                    let low = u64::from(u32_at(words, at).unwrap_or(0));
+                    let upper = get(registers, op.register) & !0xffff_ffff;
+                    set(registers, op.register, upper | low);
+                }
+                What::Word => put(u64_at(words, at).unwrap_or(0)),
+                What::Derive => {
+                    let value = self.values.get(at).map_or(0, |value| derive(registers, *value));
+                    set(registers, op.register, value);
+                }
+            }
+        }
     }
 
     /// How many records and operations belong to an execution, and the branch that ends it.
@@ -252,41 +307,22 @@ impl Program {
 }
 
 impl Op {
-    /// `put` is told the addresses of records, in order.
-    #[inline]
-    fn run(&self, registers: &mut Registers, words: &[u8], put: &mut impl FnMut(u16, u64)) {
-        match *self {
-            Self::Wide { register, at } => {
-                set(registers, register, u64_at(words, usize::from(at)).unwrap_or(0));
-            }
-            Self::Half { register, at } => {
-                let low = u64::from(u32_at(words, usize::from(at)).unwrap_or(0));
-                let upper = get(registers, register) & !0xffff_ffff;
-                set(registers, register, upper | low);
-            }
-            Self::Sum { register, sum } => set(registers, register, sum.of(registers)),
-            Self::Derive { register, value } => {
-                set(registers, register, derive(registers, value));
-            }
-            Self::Address { record, sum } => put(record, sum.of(registers)),
-            Self::Word { record, at } => {
-                put(record, u64_at(words, usize::from(at)).unwrap_or(0));
-            }
-        }
+    /// One that takes something from elsewhere.
+    fn taking(what: What, register: u8, at: usize) -> Self {
+        Self { what, register, base: ZERO, index: ZERO, scale: 0, at: at as u16, disp: 0 }
     }
-}
 
-impl Flat {
+    fn sum(what: What, register: u8, sum: Sum) -> Self {
+        let (index, scale) = sum.index.map_or((ZERO, 0), |(r, n)| (r.0, n));
+        let base = sum.base.map_or(ZERO, |r| r.0);
+        Self { what, register, base, index, scale, at: 0, disp: sum.disp as u64 }
+    }
+
     #[inline]
-    fn of(self, registers: &Registers) -> u64 {
+    fn of(&self, registers: &Registers) -> u64 {
         let index = get(registers, self.index).wrapping_mul(u64::from(self.scale));
         get(registers, self.base).wrapping_add(index).wrapping_add(self.disp)
     }
-}
-
-fn flat(sum: Sum) -> Flat {
-    let (index, scale) = sum.index.map_or((ZERO, 0), |(r, n)| (r.0, n));
-    Flat { base: sum.base.map_or(ZERO, |r| r.0), index, scale, disp: sum.disp as u64 }
 }
 
 #[inline]
@@ -315,7 +351,7 @@ fn put(made: &mut [Record], record: u16, to: u64) {
 fn derive(registers: &Registers, value: Value) -> u64 {
     let get = |r: Register| get(registers, r.0);
     match value {
-        Value::Sum(sum) => flat(sum).of(registers),
+        Value::Sum(sum) => Op::sum(What::Sum, ZERO, sum).of(registers),
         Value::Difference(a, b) => get(a).wrapping_sub(get(b)),
         Value::And(r, mask) => get(r) & mask,
         Value::ShiftLeft(r, n) => get(r) << n,

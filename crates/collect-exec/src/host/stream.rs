@@ -71,8 +71,8 @@ pub enum Form {
 #[derive(Debug)]
 pub struct Stream {
     registers: Registers,
-    held: Option<Rc<Known>>,
-    /// What the held block stored.
+    held: Option<Held>,
+    /// What the held block stored, once its buffer is behind.
     words: Vec<u8>,
     /// What the engine told about its accesses.
     runs: Vec<Run>,
@@ -86,6 +86,21 @@ pub struct Stream {
     pub gathered: Gathered,
     /// What executions become.
     pub form: Form,
+}
+
+/// The last block, until it is known how it was left.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    identifier: u32,
+    /// Where in the buffer its words are; nothing if the buffer is behind.
+    at: Option<usize>,
+}
+
+/// What an item of a stream is read with.
+#[derive(Clone, Copy)]
+struct From<'a> {
+    bytes: &'a [u8],
+    book: &'a Book,
 }
 
 impl Gathered {
@@ -112,6 +127,19 @@ impl Stream {
 
     /// Takes a buffer; `tell` hears of blocks before their records, and of events.
     pub fn read(&mut self, bytes: &[u8], book: &Book, tell: &mut Tell<'_>) -> Result<(), Broken> {
+        let done = self.items(From { bytes, book }, tell);
+        // The buffer is given back; what it says of the held block is still needed.
+        if let Some(Held { identifier, at: at @ Some(_) }) = &mut self.held {
+            let start = at.take().unwrap_or(0);
+            let len = book.get(*identifier).map_or(0, |block| block.len());
+            self.words.clear();
+            self.words.extend_from_slice(bytes.get(start..start + len).unwrap_or_default());
+        }
+        done
+    }
+
+    fn items(&mut self, from: From<'_>, tell: &mut Tell<'_>) -> Result<(), Broken> {
+        let From { bytes, book } = from;
         let mut at = 0;
         while let Some(tag) = u32_at(bytes, at).filter(|&t| t != 0) {
             let broken = |why| Broken { why, at };
@@ -121,43 +149,43 @@ impl Stream {
                 let contents = bytes.get(start..start.saturating_add(len));
                 let contents = contents.ok_or(broken("an event is cut"))?;
                 let told = Told::wide(tag, contents).ok_or(broken("an event is unknown"))?;
-                self.tell(told, tell);
+                self.tell(told, from, tell);
                 at = start + len;
                 continue;
             }
             if tag >= words::FIRST_EVENT {
                 let value = u64_at(bytes, at + 4).ok_or(broken("an event is cut"))?;
-                self.event(tag, value, tell);
+                self.event(tag, value, from, tell);
                 at += words::EVENT_LEN;
                 continue;
             }
             let block = book.get(tag).ok_or(broken("a block is unknown"))?;
-            self.finish(Until::Next(block.entry), tell);
+            self.finish(Until::Next(block.entry), from, tell);
             self.tell_late(tell);
             if self.is_new(tag) {
                 tell(&mut self.gathered, Item::Block(Rc::clone(block)));
             } else if self.gathered.is_much() {
                 tell(&mut self.gathered, Item::Many);
             }
-            at = self.hold(block, bytes, at + 4).ok_or(broken("a block is cut"))?;
+            at = self.hold(tag, block, bytes, at + 4).ok_or(broken("a block is cut"))?;
         }
         Ok(())
     }
 
     /// Records what is held as far as it is certain.
-    pub fn end(&mut self) {
+    pub fn end(&mut self, book: &Book) {
         // Whatever was gathered was taken when its buffer had been read.
-        self.finish(Until::Unknown, &mut |_, _| {});
+        self.finish(Until::Unknown, From { bytes: &[], book }, &mut |_, _| {});
     }
 
     /// An event that is a note for the stream itself, or one to be told.
-    fn event(&mut self, tag: u32, value: u64, tell: &mut Tell<'_>) {
+    fn event(&mut self, tag: u32, value: u64, from: From<'_>, tell: &mut Tell<'_>) {
         match tag {
-            words::LEFT => self.finish(Until::Next(GuestVa(value)), tell),
-            words::CUT => self.finish(Until::Cut(GuestVa(value)), tell),
+            words::LEFT => self.finish(Until::Next(GuestVa(value)), from, tell),
+            words::CUT => self.finish(Until::Cut(GuestVa(value)), from, tell),
             // Part of the state after the block that changed it.
             words::FS_BASE | words::GS_BASE => {
-                self.finish(Until::End, tell);
+                self.finish(Until::End, from, tell);
                 let base = if tag == words::FS_BASE { plan::FS } else { plan::GS };
                 self.registers[usize::from(base.0)] = value;
             }
@@ -166,19 +194,19 @@ impl Stream {
             words::TIME => self.late = Some(value),
             _ => {
                 if let Some(told) = Told::plain(tag, value) {
-                    self.tell(told, tell);
+                    self.tell(told, from, tell);
                 }
             }
         }
     }
 
-    fn tell(&mut self, told: Told<'_>, tell: &mut Tell<'_>) {
+    fn tell(&mut self, told: Told<'_>, from: From<'_>, tell: &mut Tell<'_>) {
         let until = match &told {
             Told::Signal(info) => Until::Next(info.interrupted),
             Told::Default(_) => Until::Unknown,
             _ => Until::End,
         };
-        self.finish(until, tell);
+        self.finish(until, from, tell);
         // A thread's start, and what its process is, come before any time.
         if !matches!(told, Told::Start(_) | Told::Exec(_) | Told::Map(_) | Told::Unmap(..)) {
             self.tell_late(tell);
@@ -205,19 +233,20 @@ impl Stream {
     }
 
     #[inline]
-    fn hold(&mut self, block: &Rc<Known>, bytes: &[u8], mut at: usize) -> Option<usize> {
-        let len = match &block.varies {
-            Varies::No => block.program.len(),
-            Varies::Stored(varying) => varying.len(),
-            Varies::Told => {
-                at = self.hold_runs(bytes, at)?;
-                0
-            }
-        };
-        self.words.clear();
-        self.words.extend_from_slice(bytes.get(at..at + len)?);
-        self.held = Some(Rc::clone(block));
-        Some(at + len)
+    fn hold(
+        &mut self,
+        identifier: u32,
+        block: &Known,
+        bytes: &[u8],
+        mut at: usize,
+    ) -> Option<usize> {
+        if matches!(block.varies, Varies::Told) {
+            at = self.hold_runs(bytes, at)?;
+        }
+        let end = at + block.len();
+        bytes.get(at..end)?;
+        self.held = Some(Held { identifier, at: Some(at) });
+        Some(end)
     }
 
     fn hold_runs(&mut self, bytes: &[u8], at: usize) -> Option<usize> {
@@ -233,8 +262,9 @@ impl Stream {
     }
 
     #[inline]
-    fn finish(&mut self, until: Until, tell: &mut Tell<'_>) {
-        let Some(block) = self.held.take() else { return };
+    fn finish(&mut self, until: Until, from: From<'_>, tell: &mut Tell<'_>) {
+        let Some(held) = self.held.take() else { return };
+        let Some(block) = from.book.get(held.identifier) else { return };
         if self.form == Form::Blocks
             && matches!(block.varies, Varies::No)
             && let Some(way) = block.program.way_of(until)
@@ -243,24 +273,30 @@ impl Stream {
             if self.gathered.next != block.entry || !self.gathered.records.is_empty() {
                 tell(&mut self.gathered, Item::Many);
             }
+            let stored = held
+                .at
+                .map_or(self.words.as_slice(), |at| from.bytes.get(at..).unwrap_or_default());
             let Gathered { ways, words, insns, next, .. } = &mut self.gathered;
             *next = block.program.next(way, until);
             ways.push(BlockId(block.first_way + way as u32));
             *insns += block.program.insns(way) as u64;
-            block.program.run_way(&mut self.registers, &self.words, way, words);
+            block.program.run_way(&mut self.registers, stored, way, words);
             settle_stack(&mut self.registers, &mut self.stack);
             return;
         }
         if !self.gathered.ways.is_empty() {
             tell(&mut self.gathered, Item::Many);
         }
-        self.finish_records(&block, until);
+        let stored = held.at.map(|at| from.bytes.get(at..at + block.len()).unwrap_or_default());
+        self.finish_records(block, stored, until);
     }
 
-    fn finish_records(&mut self, block: &Known, until: Until) {
+    /// The same as records; what the block stored is in the buffer, or was kept.
+    fn finish_records(&mut self, block: &Known, stored: Option<&[u8]>, until: Until) {
+        let stored = stored.unwrap_or(&self.words);
         let records = &mut self.gathered.records;
         let before = records.len();
-        block.program.run(&mut self.registers, &self.words, until, records);
+        block.program.run(&mut self.registers, stored, until, records);
         settle_stack(&mut self.registers, &mut self.stack);
         // An instruction that did not retire made no accesses.
         if records.len() == before {
@@ -268,7 +304,7 @@ impl Stream {
         }
         match &block.varies {
             Varies::No => {}
-            Varies::Stored(varying) => varying.run(&self.registers, &self.words, records),
+            Varies::Stored(varying) => varying.run(&self.registers, stored, records),
             Varies::Told => {
                 let runs = std::mem::take(&mut self.runs);
                 runs.iter().for_each(|run| run.records(&mut self.gathered.records));

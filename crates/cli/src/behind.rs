@@ -1,0 +1,481 @@
+//! A sink that works on a processor of its own: what it is told is gathered in portions and told to it there, in
+//! order, while the collector goes on.
+//!
+//! Memory: a few portions, each of some megabytes. An error, or that the sink has seen enough, is heard of a
+//! few portions late; nothing is told to the sink after it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::mem;
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result, anyhow};
+use ichnos_base::{
+    About, Batch, BlockId, Blocks, Code, Event, GuestVa, Paths, ProcessId, Record, Shapes, Sink,
+    ThreadId,
+};
+
+/// Words and records after which a portion is handed over: some milliseconds of work.
+const MANY: usize = 1 << 16;
+
+/// Portions on their way.
+const PORTIONS: usize = 4;
+
+/// A sink on a processor of its own.
+pub struct Behind<S> {
+    sink: Where<S>,
+    portion: Portion,
+    /// The blocks of the source that the other side knows, by number.
+    known: Vec<bool>,
+    /// Whether the sink has seen enough.
+    enough: bool,
+}
+
+/// Where the sink is.
+enum Where<S> {
+    /// Not begun, or finished.
+    Here(S),
+    There(Line<S>),
+    /// It failed, and the error was told.
+    Lost,
+}
+
+struct Line<S> {
+    full: SyncSender<Portion>,
+    empty: Receiver<Portion>,
+    worker: JoinHandle<(S, Result<bool>)>,
+}
+
+impl<S> Behind<S>
+where
+    S: Sink<Error = anyhow::Error> + Send + 'static,
+{
+    /// A sink that begins its work over there with the first portion.
+    pub fn new(sink: S) -> Self {
+        Self {
+            sink: Where::Here(sink),
+            portion: Portion::default(),
+            known: Vec::new(),
+            enough: false,
+        }
+    }
+
+    /// The sink, unless it failed. All that it was told it has heard after `finish`.
+    pub fn into_inner(mut self) -> Option<S> {
+        self.call_back().ok()?;
+        match self.sink {
+            Where::Here(sink) => Some(sink),
+            _ => None,
+        }
+    }
+
+    /// Hands over what was gathered, if it is enough.
+    fn gathered(&mut self) -> Result<bool> {
+        let much = self.portion.words.len() + self.portion.records.len() >= MANY
+            || self.portion.told.len() >= MANY / 16;
+        if much { self.hand_over() } else { Ok(true) }
+    }
+
+    fn hand_over(&mut self) -> Result<bool> {
+        if self.enough {
+            self.portion.clear();
+            return Ok(false);
+        }
+        if let Where::Here(_) = &self.sink
+            && let Where::Here(sink) = mem::replace(&mut self.sink, Where::Lost)
+        {
+            self.sink = Where::There(Line::new(sink)?);
+        }
+        let Where::There(line) = &self.sink else {
+            return Err(anyhow!("the trace was written to after an error"));
+        };
+        let next = line.empty.try_recv().unwrap_or_default();
+        let portion = mem::replace(&mut self.portion, next);
+        if line.full.send(portion).is_ok() {
+            return Ok(true);
+        }
+        // It has stopped: of an error, or because it has seen enough.
+        self.call_back()
+    }
+
+    /// Waits until the sink has heard everything and brings it back; whether it wants more.
+    fn call_back(&mut self) -> Result<bool> {
+        match mem::replace(&mut self.sink, Where::Lost) {
+            Where::There(line) => {
+                drop(line.full);
+                let joined = line.worker.join();
+                let (sink, done) = joined.map_err(|_| anyhow!("the writing thread panicked"))?;
+                self.enough = !done?;
+                self.sink = Where::Here(sink);
+                Ok(!self.enough)
+            }
+            other => {
+                self.sink = other;
+                Ok(true)
+            }
+        }
+    }
+}
+
+impl<S> Line<S>
+where
+    S: Sink<Error = anyhow::Error> + Send + 'static,
+{
+    fn new(sink: S) -> Result<Self> {
+        let (full, portions) = sync_channel(PORTIONS);
+        let (back, empty) = channel();
+        let worker = std::thread::Builder::new()
+            .name("writer".to_owned())
+            .spawn(move || work(sink, &portions, &back))
+            .context("cannot start a thread that writes the trace")?;
+        Ok(Self { full, empty, worker })
+    }
+}
+
+/// Tells portions until there are no more, or the sink wants none.
+fn work<S>(mut sink: S, portions: &Receiver<Portion>, back: &Sender<Portion>) -> (S, Result<bool>)
+where
+    S: Sink<Error = anyhow::Error>,
+{
+    let mut pieces = Pieces::default();
+    while let Ok(mut portion) = portions.recv() {
+        match portion.tell(&mut pieces, &mut sink) {
+            Ok(true) => {}
+            done => return (sink, done),
+        }
+        portion.clear();
+        // Nobody takes the last ones.
+        let _ = back.send(portion);
+    }
+    (sink, Ok(true))
+}
+
+/// What a sink is told, in order.
+#[derive(Default)]
+struct Portion {
+    told: Vec<(ThreadId, Told)>,
+    records: Vec<Record>,
+    blocks: Vec<BlockId>,
+    words: Vec<u64>,
+    bytes: Vec<u8>,
+    /// Blocks of the source that are told for the first time.
+    shapes: Vec<(BlockId, Piece)>,
+}
+
+enum Told {
+    Records {
+        insns_before: u64,
+        records: Range<usize>,
+        values: Option<Range<usize>>,
+    },
+    Paths {
+        insns_before: u64,
+        blocks: Range<usize>,
+        words: Range<usize>,
+        next: GuestVa,
+    },
+    Event(Event<'static>),
+    /// One with texts.
+    Text(Event<'static>, Box<str>, Box<[u8]>),
+    Code {
+        process: ProcessId,
+        pc: GuestVa,
+        bytes: Range<usize>,
+    },
+}
+
+/// A block of the source.
+#[derive(Default)]
+struct Piece {
+    records: Box<[Record]>,
+    taken: bool,
+}
+
+/// The source's blocks as far as they were told, by number.
+#[derive(Default)]
+struct Pieces(Vec<Piece>);
+
+impl Shapes for Pieces {
+    fn records(&self, block: BlockId) -> &[Record] {
+        self.0.get(block.index()).map_or(&[], |piece| &piece.records)
+    }
+
+    fn is_taken(&self, block: BlockId) -> bool {
+        self.0.get(block.index()).is_some_and(|piece| piece.taken)
+    }
+}
+
+impl Portion {
+    fn clear(&mut self) {
+        let Self { told, records, blocks, words, bytes, shapes } = self;
+        told.clear();
+        records.clear();
+        blocks.clear();
+        words.clear();
+        bytes.clear();
+        shapes.clear();
+    }
+
+    /// Tells it all; whether the sink wants more.
+    fn tell<S: Sink>(&mut self, pieces: &mut Pieces, sink: &mut S) -> Result<bool, S::Error> {
+        for (id, piece) in self.shapes.drain(..) {
+            if pieces.0.len() <= id.index() {
+                pieces.0.resize_with(id.index() + 1, Piece::default);
+            }
+            pieces.0[id.index()] = piece;
+        }
+        for (thread, told) in &self.told {
+            if !self.tell_one(pieces, *thread, told, sink)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn tell_one<S: Sink>(
+        &self,
+        pieces: &Pieces,
+        thread: ThreadId,
+        told: &Told,
+        sink: &mut S,
+    ) -> Result<bool, S::Error> {
+        match told {
+            Told::Records { insns_before, records, values } => {
+                let records = &self.records[records.clone()];
+                let values = values.clone().map(|range| &self.bytes[range]);
+                sink.records(&Batch { thread, insns_before: *insns_before, records, values })
+            }
+            Told::Paths { insns_before, blocks, words, next } => {
+                let blocks = Blocks {
+                    thread,
+                    insns_before: *insns_before,
+                    blocks: &self.blocks[blocks.clone()],
+                    words: &self.words[words.clone()],
+                    shapes: pieces,
+                };
+                sink.paths(&Paths { blocks, next: *next })
+            }
+            Told::Event(event) => sink.event(thread, event),
+            Told::Text(event, text, bytes) => sink.event(thread, &event.with_texts(text, bytes)),
+            Told::Code { process, pc, bytes } => {
+                let bytes = &self.bytes[bytes.clone()];
+                sink.code(thread, &Code { process: *process, pc: *pc, bytes })
+            }
+        }
+    }
+}
+
+/// Appends to a list; where it lies there.
+fn append<T: Copy>(list: &mut Vec<T>, more: &[T]) -> Range<usize> {
+    let start = list.len();
+    list.extend_from_slice(more);
+    start..list.len()
+}
+
+impl<S> Sink for Behind<S>
+where
+    S: Sink<Error = anyhow::Error> + Send + 'static,
+{
+    type Error = anyhow::Error;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool> {
+        let Portion { records, bytes, told, .. } = &mut self.portion;
+        let records = append(records, batch.records);
+        let values = batch.values.map(|values| append(bytes, values));
+        let insns_before = batch.insns_before;
+        told.push((batch.thread, Told::Records { insns_before, records, values }));
+        self.gathered()
+    }
+
+    fn takes_paths(&self) -> bool {
+        match &self.sink {
+            Where::Here(sink) => sink.takes_paths(),
+            _ => true,
+        }
+    }
+
+    fn paths(&mut self, paths: &Paths<'_>) -> Result<bool> {
+        let Blocks { thread, insns_before, blocks, words, shapes } = paths.blocks;
+        for id in blocks {
+            if self.known.get(id.index()) != Some(&true) {
+                if self.known.len() <= id.index() {
+                    self.known.resize(id.index() + 1, false);
+                }
+                self.known[id.index()] = true;
+                let piece =
+                    Piece { records: shapes.records(*id).into(), taken: shapes.is_taken(*id) };
+                self.portion.shapes.push((*id, piece));
+            }
+        }
+        let blocks = append(&mut self.portion.blocks, blocks);
+        let words = append(&mut self.portion.words, words);
+        let told = Told::Paths { insns_before, blocks, words, next: paths.next };
+        self.portion.told.push((thread, told));
+        self.gathered()
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool> {
+        let bare = event.with_texts("", &[]);
+        self.portion.told.push((
+            thread,
+            match event.texts() {
+                ("", []) => Told::Event(bare),
+                (text, bytes) => Told::Text(bare, text.into(), bytes.into()),
+            },
+        ));
+        self.gathered()
+    }
+
+    fn code(&mut self, thread: ThreadId, code: &Code<'_>) -> Result<bool> {
+        let bytes = append(&mut self.portion.bytes, code.bytes);
+        let told = Told::Code { process: code.process, pc: code.pc, bytes };
+        self.portion.told.push((thread, told));
+        self.gathered()
+    }
+
+    fn begin(&mut self, about: &About<'_>) -> Result<bool> {
+        match &mut self.sink {
+            Where::Here(sink) => sink.begin(about),
+            _ => Err(anyhow!("the trace was begun twice")),
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.hand_over()?;
+        self.call_back()?;
+        match &mut self.sink {
+            Where::Here(sink) => sink.finish(),
+            _ => Err(anyhow!("the trace was finished after an error")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ichnos_base::{InsnKind, Map, MapKind, Protection};
+
+    use super::*;
+
+    /// Writes down what it is told, up to a number of things.
+    struct Tape {
+        told: Vec<String>,
+        enough: usize,
+        broken: usize,
+    }
+
+    impl Tape {
+        fn new() -> Self {
+            Self { told: Vec::new(), enough: usize::MAX, broken: usize::MAX }
+        }
+
+        fn tell(&mut self, text: String) -> Result<bool> {
+            self.told.push(text);
+            if self.told.len() > self.broken {
+                return Err(anyhow!("the tape is torn"));
+            }
+            Ok(self.told.len() < self.enough)
+        }
+    }
+
+    impl Sink for Tape {
+        type Error = anyhow::Error;
+
+        fn records(&mut self, batch: &Batch<'_>) -> Result<bool> {
+            self.tell(format!("{batch:?}"))
+        }
+
+        fn takes_paths(&self) -> bool {
+            true
+        }
+
+        fn paths(&mut self, paths: &Paths<'_>) -> Result<bool> {
+            let Blocks { thread, blocks, words, shapes, .. } = paths.blocks;
+            let shapes: Vec<_> = blocks
+                .iter()
+                .map(|id| (shapes.records(*id).to_vec(), shapes.is_taken(*id)))
+                .collect();
+            self.tell(format!("{thread:?} {blocks:?} {words:?} {shapes:?} {:?}", paths.next))
+        }
+
+        fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool> {
+            self.tell(format!("{thread:?} {event:?}"))
+        }
+
+        fn code(&mut self, thread: ThreadId, code: &Code<'_>) -> Result<bool> {
+            self.tell(format!("{thread:?} {code:?}"))
+        }
+    }
+
+    /// Block n is one instruction at n, and is left by a taken branch if n is odd.
+    struct Numbers(Vec<Record>);
+
+    impl Shapes for Numbers {
+        fn records(&self, block: BlockId) -> &[Record] {
+            self.0.get(block.index()..=block.index()).unwrap_or_default()
+        }
+
+        fn is_taken(&self, block: BlockId) -> bool {
+            block.0 % 2 == 1
+        }
+    }
+
+    /// Tells a long story, as long as the sink wants more.
+    fn story<S: Sink<Error = anyhow::Error>>(sink: &mut S) -> Result<()> {
+        let insn = |n: u64| Record::insn(GuestVa(n), 1, InsnKind::OTHER);
+        let shapes = Numbers((0..500).map(insn).collect());
+        let map = Map {
+            start: GuestVa(0x1000),
+            len: 0x1000,
+            protection: Protection::READ,
+            kind: MapKind::IMAGE,
+            offset: ichnos_base::FileOff(7),
+            bias: 3,
+            path: "/bin/true",
+            build_id: &[1, 2, 3],
+        };
+        sink.begin(&About::default())?;
+        for turn in 0..3000_u32 {
+            let thread = ThreadId(turn % 3);
+            let records = [insn(turn.into()), Record::load(GuestVa(9), 4)];
+            let values = (turn % 2 == 0).then_some(&[1, 2, 3, 4][..]);
+            let blocks = [BlockId(turn % 500), BlockId(turn / 8)];
+            let words = vec![u64::from(turn); 50];
+            let told =
+                Blocks { thread, insns_before: 5, blocks: &blocks, words: &words, shapes: &shapes };
+            let code =
+                Code { process: ProcessId(1), pc: GuestVa(turn.into()), bytes: &[turn as u8; 5] };
+            let more =
+                sink.records(&Batch { thread, insns_before: 8, records: &records, values })?
+                    && sink.paths(&Paths { blocks: told, next: GuestVa(77) })?
+                    && sink.event(thread, &Event::Map(map))?
+                    && sink.event(thread, &Event::Marker { id: 4, text: "here" })?
+                    && sink.event(thread, &Event::Timestamp { ns: turn.into() })?
+                    && sink.code(thread, &code)?;
+            if !more {
+                break;
+            }
+        }
+        sink.finish()
+    }
+
+    #[test]
+    fn the_sink_hears_what_it_would_hear_alone() {
+        let mut alone = Tape::new();
+        story(&mut alone).unwrap();
+        let mut behind = Behind::new(Tape::new());
+        assert!(behind.takes_paths());
+        story(&mut behind).unwrap();
+        assert_eq!(behind.into_inner().unwrap().told, alone.told);
+    }
+
+    #[test]
+    fn an_error_and_enough_are_heard_of() {
+        let mut behind = Behind::new(Tape { broken: 100, ..Tape::new() });
+        assert_eq!(story(&mut behind).unwrap_err().to_string(), "the tape is torn");
+        assert!(behind.into_inner().is_none());
+        let mut behind = Behind::new(Tape { enough: 100, ..Tape::new() });
+        story(&mut behind).unwrap();
+        assert_eq!(behind.into_inner().unwrap().told.len(), 100);
+    }
+}
