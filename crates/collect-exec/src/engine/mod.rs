@@ -38,6 +38,7 @@ mod sync;
 mod sys;
 mod syscalls;
 mod tap;
+mod tell;
 mod thread;
 mod trace;
 mod translate;

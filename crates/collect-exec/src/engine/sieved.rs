@@ -17,7 +17,7 @@ use super::ctx::{
     Ctx, SIEVE_CODE, SIEVE_CODE_LISTS, SIEVE_DATA_LISTS, SIEVE_DEPTH, SIEVE_SETS, SIEVE_STORED,
     SIEVE_USED,
 };
-use super::{glue, state, sys, tap, thread, trace};
+use super::{state, sys, tap, tell, thread, trace};
 use crate::sieve::{COUNTERS_LEN, LOADS, MOST_THREADS, STORES, line};
 use crate::words::Run;
 use crate::{window, words};
@@ -64,8 +64,7 @@ pub fn adopt(ctx: &mut Ctx) {
     (ctx.data_depth, ctx.code_depth) = (depth(sieve.data), depth(sieve.code));
     ctx.data_whole = u64::from(is_whole(sieve.data));
     ctx.code_whole = u64::from(is_whole(sieve.code));
-    ctx.glue_tell = glue::address(glue::ichnos_tell);
-    ctx.glue_tell_fetch = glue::address(glue::ichnos_tell_fetch);
+    (ctx.glue_tell, ctx.glue_tell_fetch) = tell::ways();
     clear(ctx, &sieve);
     if ctx.id >= MOST_THREADS {
         sys::die("the program has too many threads to be simulated while it runs; record it first");

@@ -22,7 +22,7 @@ use super::queue::Pending;
 use crate::engine::ctx::{Ctx, exit, reg};
 use crate::engine::fragment::{Fragment, Site, Spills};
 use crate::engine::thread::{Stepping, Thread};
-use crate::engine::{count, glue, places, state, sys, trace};
+use crate::engine::{count, glue, places, state, sys, tell, trace};
 
 /// Trap flag.
 const TF: i64 = 0x100;
@@ -100,12 +100,10 @@ fn divert(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) {
     }
 }
 
+/// Whether a thread is on its way from translated code to translated code.
 fn in_miss(rip: u64) -> bool {
-    (glue::address(glue::ichnos_miss_jump_pad)..glue::address(glue::ichnos_glue_end)).contains(&rip)
-}
-
-fn in_tell(rip: u64) -> bool {
-    (glue::address(glue::ichnos_tell)..glue::address(glue::ichnos_glue_end)).contains(&rip)
+    let miss = glue::address(glue::ichnos_miss_jump_pad)..glue::address(glue::ichnos_glue_end);
+    miss.contains(&rip) || tell::holds(rip)
 }
 
 /// One step further towards a fragment entry.
@@ -228,9 +226,9 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: P
         set_greg(uc, REG_RIP, glue::address(glue::ichnos_copy_failed) as i64);
         return;
     }
-    if in_tell(rip) && trace::is_guard(pending.info[2]) {
+    if tell::holds(rip) && trace::is_guard(pending.info[2]) {
         trace::overflow(ctx, 0);
-        set_greg(uc, REG_RIP, glue::address(glue::ichnos_tell_room) as i64);
+        set_greg(uc, REG_RIP, tell::again() as i64);
         return;
     }
     if pending.number == libc::SIGSEGV
