@@ -22,11 +22,12 @@ pub struct ChoiceArgs {
     #[arg(long, value_name = "EXEC:INST", value_parser = turns)]
     sample: Option<(u64, u64)>,
     /// Record from here on: a count of each thread's own instructions, or events, (`10M`), or a time after
-    /// the program's start (`2s`, `500ms`).
-    #[arg(long, value_name = "COUNT|TIME", value_parser = place)]
+    /// the program's start (`2s`, `500ms`); or, of programs built by `ichnos cc`, a function (`@solve`): each time
+    /// that it is entered.
+    #[arg(long, value_name = "COUNT|TIME|@FUNCTION", value_parser = place)]
     start: Option<Place>,
     /// Record until here, likewise; the program runs on.
-    #[arg(long, value_name = "COUNT|TIME", value_parser = place)]
+    #[arg(long, value_name = "COUNT|TIME|@FUNCTION", value_parser = place)]
     stop: Option<Place>,
     /// Let `ichnos control` switch the recording on and off.
     #[arg(long)]
@@ -52,10 +53,11 @@ pub struct ChoiceArgs {
 }
 
 /// A place in a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Place {
     Count(u64),
     Time(Duration),
+    Function(String),
 }
 
 fn turns(text: &str) -> Result<(u64, u64), String> {
@@ -69,6 +71,9 @@ fn turns(text: &str) -> Result<(u64, u64), String> {
 }
 
 fn place(text: &str) -> Result<Place, String> {
+    if let Some(name) = text.strip_prefix('@').filter(|name| !name.is_empty()) {
+        return Ok(Place::Function(name.to_owned()));
+    }
     if text.ends_with('s') {
         return duration(text).map(Place::Time);
     }
@@ -117,11 +122,17 @@ impl ChoiceArgs {
         match start {
             Some(Place::Count(count)) => choice.start = *count,
             Some(Place::Time(time)) => choice.start_after = Some(*time),
+            Some(Place::Function(_)) => {
+                bail!("functions begin and end what is recorded of programs built by `ichnos cc`")
+            }
             None => {}
         }
         match stop {
             Some(Place::Count(count)) => choice.stop = *count,
             Some(Place::Time(time)) => choice.stop_after = Some(*time),
+            Some(Place::Function(_)) => {
+                bail!("functions begin and end what is recorded of programs built by `ichnos cc`")
+            }
             None => {}
         }
         Ok(Some(choice))
@@ -132,23 +143,43 @@ impl ChoiceArgs {
         if self.is_all() {
             return Ok(None);
         }
-        let (mut choice, switched) = match self.counted()? {
+        let (mut choice, switched) = match self.by_function()? {
             Some(choice) => (choice, None),
-            None => self.by_word()?,
+            None => match self.counted()? {
+                Some(choice) => (choice, None),
+                None => self.by_word()?,
+            },
         };
         choice.events = self.events.unwrap_or_default();
         Ok(Some((choice, switched)))
     }
 
+    /// Choices that functions make.
+    fn by_function(&self) -> Result<Option<asm::Choice>> {
+        let name = |place: &Option<Place>| match place {
+            Some(Place::Function(name)) => Some(name.clone()),
+            _ => None,
+        };
+        let (start, stop) = (name(&self.start), name(&self.stop));
+        let others = self.sample.is_some() || self.control || self.paused || self.every.is_some();
+        match (start, stop) {
+            (None, None) => Ok(None),
+            (Some(start), stop) if !others && stop.is_some() == self.stop.is_some() => {
+                Ok(Some(asm::Choice::new(asm::When::Functions { start, stop })))
+            }
+            _ => bail!("a function begins what another one ends, and nothing else does"),
+        }
+    }
+
     /// Choices that each thread makes by counting.
     fn counted(&self) -> Result<Option<asm::Choice>> {
         let by_word = self.control || self.paused || self.shared.is_some() || self.every.is_some();
-        let count = |place: Option<Place>| match place {
-            Some(Place::Time(_)) => Err(()),
-            Some(Place::Count(count)) => Ok(Some(count)),
+        let count = |place: &Option<Place>| match place {
+            Some(Place::Count(count)) => Ok(Some(*count)),
+            Some(_) => Err(()),
             None => Ok(None),
         };
-        let places = (count(self.start), count(self.stop));
+        let places = (count(&self.start), count(&self.stop));
         if by_word && self.sample.is_none() && self.start.is_none() && self.stop.is_none() {
             return Ok(None);
         }
@@ -186,11 +217,11 @@ impl ChoiceArgs {
             None => asm::Word::new().context("there is no memory for a switch")?,
         };
         let word = Arc::new(word);
-        let time = |place: Option<Place>| match place {
-            Some(Place::Time(time)) => Some(time),
+        let time = |place: &Option<Place>| match place {
+            Some(Place::Time(time)) => Some(*time),
             _ => None,
         };
-        let (start, stop) = (time(self.start), time(self.stop));
+        let (start, stop) = (time(&self.start), time(&self.stop));
         let schedule = match (self.every, self.r#for) {
             (Some(every), Some(length)) => Some(Schedule::Periodic { every, length }),
             _ if start.is_some() || stop.is_some() => Some(Schedule::Once { start, stop }),
@@ -215,8 +246,9 @@ mod tests {
         assert_eq!(place("10M"), Ok(Place::Count(10_000_000)));
         assert_eq!(place("2s"), Ok(Place::Time(Duration::from_secs(2))));
         assert_eq!(place("1.5ms"), Ok(Place::Time(Duration::from_micros(1500))));
+        assert_eq!(place("@main"), Ok(Place::Function("main".into())));
         assert_eq!(turns("1K:10"), Ok((1000, 10)));
-        for bad in ["", "s", "-1s", "x", "main"] {
+        for bad in ["", "s", "-1s", "x", "main", "@"] {
             assert!(place(bad).is_err(), "{bad}");
         }
         for bad in ["1", "1:", "1:0", ":1"] {
@@ -231,7 +263,7 @@ mod tests {
         let sample = ChoiceArgs { sample: Some((10, 1)), ..ChoiceArgs::default() };
         assert!(matches!(sample.inline(), Ok(Some((_, None)))));
         let time = Some(Place::Time(Duration::from_secs(1)));
-        let mixed = ChoiceArgs { start: time, ..sample.clone() };
+        let mixed = ChoiceArgs { start: time.clone(), ..sample.clone() };
         assert!(mixed.inline().is_err());
         let timed = ChoiceArgs { start: time, ..ChoiceArgs::default() };
         assert!(matches!(timed.inline(), Ok(Some((_, Some(_))))));

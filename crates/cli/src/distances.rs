@@ -100,8 +100,8 @@ impl fmt::Display for Distances {
         let least = if self.distances == 0 { 0 } else { self.least };
         write!(
             f,
-            "ichnos: {} instructions, {} events; from one to the next at least {} , on average \
-             {mean:.1} , at most {} , standard deviation {deviation:.1}",
+            "ichnos: {} instructions, {} events; from one to the next at least {}, on average \
+             {mean:.1}, at most {}, standard deviation {deviation:.1}",
             thousands(self.insns),
             thousands(self.events),
             thousands(least),

@@ -77,6 +77,14 @@ pub enum Error {
         /// What the encoder says.
         why: String,
     },
+    /// A function that begins or ends what is recorded is not there.
+    #[error("{program} has no function {name} that `ichnos cc` compiled")]
+    NoFunction {
+        /// The function.
+        name: String,
+        /// The program.
+        program: String,
+    },
     /// A thread's stream makes no sense.
     #[error("thread {thread}: the stream has no sense at byte {at}: {why}")]
     Stream {

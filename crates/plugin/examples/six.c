@@ -13,20 +13,23 @@
 
 #include <stdlib.h>
 
-enum { LINE_BITS = 6, LINES = 32768 >> LINE_BITS, CACHES = 6, MOST_WAYS = 4 };
+enum { LINE_BITS = 6, BITS = 15 - LINE_BITS, LINES = 1 << BITS, CACHES = 6, MOST_WAYS = 4 };
 
 enum placement { MODULO, XORED, SKEWED };
 enum replacement { LRU, RANDOM };
 
 static const struct shape {
     const char *name;
-    unsigned ways;
+    unsigned ways, bits; /* 2 to the power of bits sets */
     enum placement placement;
     enum replacement replacement;
 } shapes[CACHES] = {
-    {"1 way, modulo", 1, MODULO, LRU},       {"1 way, xor", 1, XORED, LRU},
-    {"2 ways, modulo, LRU", 2, MODULO, LRU}, {"2 ways, skewed, LRU", 2, SKEWED, LRU},
-    {"4 ways, modulo, LRU", 4, MODULO, LRU}, {"4 ways, xor, random", 4, XORED, RANDOM},
+    {"1 way, modulo", 1, BITS, MODULO, LRU},
+    {"1 way, xor", 1, BITS, XORED, LRU},
+    {"2 ways, modulo, LRU", 2, BITS - 1, MODULO, LRU},
+    {"2 ways, skewed, LRU", 2, BITS - 1, SKEWED, LRU},
+    {"4 ways, modulo, LRU", 4, BITS - 2, MODULO, LRU},
+    {"4 ways, xor, random", 4, BITS - 2, XORED, RANDOM},
 };
 
 struct cache {
@@ -38,6 +41,7 @@ struct cache {
 struct six {
     struct cache caches[CACHES];
     uint64_t references, clock, random;
+    uint64_t latest; /* the line touched last, and one */
 };
 
 static void *create(const char *args, char *error, size_t error_bytes) {
@@ -50,14 +54,14 @@ static void *create(const char *args, char *error, size_t error_bytes) {
 
 /* Where a line can be in a way. */
 static uint64_t place(const struct shape *shape, unsigned way, uint64_t line) {
-    uint64_t sets = LINES / shape->ways, tag = line / sets;
+    uint64_t last = (1u << shape->bits) - 1, tag = line >> shape->bits;
     switch (shape->placement) {
     case XORED:
-        return (line ^ tag) % sets;
+        return (line ^ tag) & last;
     case SKEWED: /* each way mixes the tag in by another function */
-        return (line ^ (way ? tag * 3 + (tag >> 3) : tag)) % sets;
+        return (line ^ (way ? tag * 3 + (tag >> 3) : tag)) & last;
     default:
-        return line % sets;
+        return line & last;
     }
 }
 
@@ -97,6 +101,10 @@ static int records(void *model, const ichnos_batch *batch) {
         uint64_t last = (record->addr + (record->size ? record->size - 1 : 0)) >> LINE_BITS;
         for (uint64_t line = record->addr >> LINE_BITS; line <= last; line++) {
             six->references++;
+            /* A line touched again is the youngest in its set already. */
+            if (six->latest == line + 1)
+                continue;
+            six->latest = line + 1;
             six->clock++;
             for (unsigned which = 0; which < CACHES; which++)
                 touch(six, which, line);

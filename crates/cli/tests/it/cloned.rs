@@ -425,6 +425,32 @@ fn the_word_is_written_from_c() {
     assert!(info["instructions"].as_u64().unwrap() > 1000, "{info}");
 }
 
+/// Functions begin and end what is recorded, as often as they are entered.
+#[test]
+fn functions_begin_and_end_windows() {
+    let folder = Folder::new();
+    folder.write(
+        "f.c",
+        b"#define SEPARATE __attribute__((noinline, noclone))\nvolatile int x;\n\
+          SEPARATE void before(void) { x += 1; }\n SEPARATE void inside(int n) { while (n--) x += n; }\n\
+          SEPARATE void begin(void) { x += 2; }\n SEPARATE void end(void) { x += 3; }\n\
+          int main(void) { for (int i = 0; i < 5; i++) { before(); begin(); inside(i); end(); } return 0; }\n",
+    );
+    good(ichnos(&folder, &["cc", "--", "gcc", "-O1", "f.c", "-o", "f"]));
+    let line =
+        ["record", "-q", "-o", "t.ichnos", "--start", "@begin", "--stop", "@end", "--", "./f"];
+    good(ichnos(&folder, &line));
+    good(ichnos(&folder, &["check", "t.ichnos"]));
+    let dump = ichnos(&folder, &["dump", "--symbols", "t.ichnos"]).stdout;
+    let on = dump.lines().filter(|l| l.contains("mode-switch") && l.contains("inst")).count();
+    assert_eq!(on, 5, "{dump}");
+    let told = |name: &str| dump.lines().any(|l| l.contains(" I ") && l.contains(name));
+    assert!(told("begin") && told("inside") && !told("before") && !told("end"), "{dump}");
+    let run = ichnos(&folder, &["record", "-o", "none", "--start", "@nowhere", "--", "./f"]);
+    assert_eq!(run.status, 2);
+    assert!(run.stderr.contains("nowhere"), "{}", run.stderr);
+}
+
 /// The shipped tool sees samples and estimates the whole; the estimate lies near what the whole gives.
 #[test]
 fn a_tool_sees_the_samples() {

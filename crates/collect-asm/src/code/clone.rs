@@ -74,6 +74,10 @@ impl Emitter {
         if points.starts.contains(&start) {
             self.label = EXEC | start.0;
             self.light_event(points, start);
+            if self.label != 0 {
+                // Nothing was laid out that could have the name.
+                self.push(Ok(iced_x86::Instruction::with(Code::Nopd)));
+            }
         }
     }
 
@@ -87,6 +91,11 @@ impl Emitter {
             Trigger::Shared => {
                 self.look_at_word(points.exec);
                 self.branch(Code::Jne_rel32_64, ON | pc.0);
+            }
+            Trigger::Named { start, .. } => {
+                if start == pc {
+                    self.jump(ON | pc.0);
+                }
             }
         }
     }

@@ -102,6 +102,8 @@ pub(crate) enum Trigger {
     Counted { exec: u64, inst: u64 },
     /// A word in memory that all look at.
     Shared,
+    /// Two functions: the one begins what the other ends. Other functions are no events.
+    Named { start: GuestVa, stop: Option<GuestVa> },
 }
 
 /// How threads switch.
@@ -306,6 +308,11 @@ impl Emitter {
             Trigger::Shared => {
                 self.look_at_word(points.exec);
                 self.branch(Code::Je_rel32_64, OFF | pc.0);
+            }
+            Trigger::Named { stop, .. } => {
+                if stop == Some(pc) {
+                    self.jump(OFF | pc.0);
+                }
             }
         }
     }

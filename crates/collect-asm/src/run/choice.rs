@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use ichnos_base::GuestVa;
 use ichnos_rt::Word;
 
 use super::Config;
+use crate::Error;
 use crate::code::{Switching, Trigger};
 
 /// So many events that nobody counts them.
@@ -33,6 +35,13 @@ pub enum When {
         recorded: u64,
         /// then, in turns, so many are not.
         skipped: u64,
+    },
+    /// From where a function is entered until another one is; again and again. Only functions with notes.
+    Functions {
+        /// The first.
+        start: String,
+        /// The other; if there is none, to the end.
+        stop: Option<String>,
     },
     /// While a word in memory is not zero. All threads of all processes look at it, at their events.
     Shared(Arc<Word>),
@@ -69,24 +78,31 @@ impl Choice {
 }
 
 impl Config {
-    /// How threads switch, if they do.
-    pub(super) fn switching(&self) -> Option<Switching> {
-        let choice = self.choice.as_ref()?;
+    /// How threads of a program switch, if they do. `find` tells where a function lies in it.
+    pub(super) fn switching(
+        &self,
+        find: impl Fn(&str) -> Result<GuestVa, Error>,
+    ) -> Result<Option<Switching>, Error> {
+        let Some(choice) = &self.choice else { return Ok(None) };
         let trigger = match &choice.when {
-            When::Counted { recorded, skipped, .. } => Trigger::Counted {
-                exec: (*skipped).clamp(1, NEVER),
-                inst: (*recorded).clamp(1, NEVER),
-            },
+            When::Counted { recorded, skipped, .. } => {
+                let (exec, inst) = ((*skipped).clamp(1, NEVER), (*recorded).clamp(1, NEVER));
+                Trigger::Counted { exec, inst }
+            }
+            When::Functions { start, stop } => {
+                let stop = stop.as_deref().map(&find).transpose()?;
+                Trigger::Named { start: find(start)?, stop }
+            }
             When::Shared(_) => Trigger::Shared,
         };
-        Some(Switching { trigger, loops: choice.events == Events::CallsAndLoops })
+        Ok(Some(Switching { trigger, loops: choice.events == Events::CallsAndLoops }))
     }
 
     /// The word that switches, if one does.
     pub(super) fn word(&self) -> Option<&Word> {
         match &self.choice.as_ref()?.when {
             When::Shared(word) => Some(word),
-            When::Counted { .. } => None,
+            _ => None,
         }
     }
 

@@ -254,7 +254,7 @@ impl<'a> Tracer<'a> {
 
     /// A process begins to run a program.
     fn begin_program(&mut self, task: Task) -> Result<(), Error> {
-        let copy = self.copies.of(task.0, (&self.options, self.config.switching()))?;
+        let copy = self.copies.of(task.0, (&self.options, self.config))?;
         let Some(process) = self.processes.get_mut(&task.0) else { return Ok(()) };
         process.copy.clone_from(&copy);
         let process = process.id;

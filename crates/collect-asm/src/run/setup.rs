@@ -12,10 +12,10 @@ use ichnos_base::GuestVa;
 use ichnos_flow::Options;
 use ichnos_rt::{Change, Pool, Resume, Stop, Thread, Word, wait};
 
+use super::Config;
 use crate::Error;
 use crate::code::{
-    Copy, FIND_OBJECT, FROM_LABELS, HOOKED, Image, Patch, Switched, Switching, TO_INST, hook,
-    symbol,
+    Copy, FIND_OBJECT, FROM_LABELS, HOOKED, Image, Patch, Switched, TO_INST, hook, symbol,
 };
 
 /// Where the shared memory lies in every traced process: far from everything else, so that
@@ -60,7 +60,7 @@ impl Copies {
     pub(crate) fn of(
         &mut self,
         pid: i32,
-        (options, switching): (&Options, Option<Switching>),
+        (options, config): (&Options, &Config),
     ) -> Result<Option<Arc<Copy>>, Error> {
         let link = format!("/proc/{pid}/exe");
         let Ok(path) = fs::read_link(&link) else { return Ok(None) };
@@ -72,7 +72,14 @@ impl Copies {
         if let Some(copy) = self.0.get(&key) {
             return Ok(copy.clone());
         }
-        let copy = Copy::new(&image, bias, options, switching)?;
+        let find = |name: &str| {
+            let own = symbol(link.as_ref(), name).map(|(own, _)| own);
+            let noted = own.filter(|own| image.notes.iter().any(|n| n.start == *own && n.compiled));
+            let program = || key.0.to_string_lossy().into_owned();
+            let missing = || Error::NoFunction { name: name.to_owned(), program: program() };
+            noted.map(|own| GuestVa(own.wrapping_add(bias))).ok_or_else(missing)
+        };
+        let copy = Copy::new(&image, bias, options, config.switching(find)?)?;
         let copy = (!copy.blocks.is_empty()).then(|| Arc::new(copy));
         self.0.insert(key, copy.clone());
         Ok(copy)

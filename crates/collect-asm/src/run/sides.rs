@@ -6,11 +6,11 @@ use ichnos_rt::Clock;
 
 use super::choice::NEVER;
 use super::{Config, When};
-use crate::code::Trigger;
 
 /// How the threads of a recording switch.
 pub(super) struct Plan {
-    pub(super) trigger: Trigger,
+    /// Events that are passed over and that are recorded, in turns, if threads count.
+    counted: Option<(u64, u64)>,
     first: u64,
     /// Why something is missing.
     pub(super) reason: GapReason,
@@ -33,19 +33,22 @@ pub(super) struct Side {
 
 impl Plan {
     pub(super) fn new(config: &Config, clock: Clock) -> Option<Self> {
-        let trigger = config.switching()?.trigger;
+        let counted = match config.choice.as_ref()?.when {
+            When::Counted { recorded, skipped, .. } => Some((skipped.max(1), recorded.max(1))),
+            _ => None,
+        };
         let first = config.first_count();
         let reason = match config.choice.as_ref().map(|c| &c.when) {
             Some(When::Counted { skipped, .. }) if *skipped < NEVER => GapReason::Sampling,
             _ => GapReason::Window,
         };
-        Some(Self { trigger, first, reason, clock })
+        Some(Self { counted, first, reason, clock })
     }
 
     /// The time at which the processor's clock stood so, if times of switches are told: who counts
     /// wants equal runs to have equal traces.
     pub(super) fn stamp(&self, ticks: u64) -> Option<u64> {
-        (self.trigger == Trigger::Shared).then(|| self.clock.at(ticks))
+        self.counted.is_none().then(|| self.clock.at(ticks))
     }
 }
 
@@ -59,8 +62,8 @@ impl Side {
     /// A handler that interrupts this begins in this mode, with so many events left.
     pub(super) fn in_handler(self, plan: Option<&Plan>, (mode, left): (Mode, u64)) -> Self {
         // An event may be counted whose block is not told yet, or the one that leads to the other side.
-        let seen = match plan.map(|p| p.trigger) {
-            Some(Trigger::Counted { inst, .. }) if mode == Mode::Inst => inst.saturating_sub(left),
+        let seen = match plan.and_then(|p| p.counted) {
+            Some((_, recorded)) if mode == Mode::Inst => recorded.saturating_sub(left),
             _ => self.seen,
         };
         Self { mode, seen, exact: left <= i64::MAX as u64, ..self }
@@ -76,13 +79,9 @@ impl Side {
     /// It was switched off; answers how many events it should have had, if that is known.
     pub(super) fn off(&mut self, plan: &Plan) -> Option<u64> {
         self.mode = Mode::Exec;
-        match plan.trigger {
-            Trigger::Counted { exec, inst } => {
-                self.from = exec;
-                Some(inst).filter(|_| self.exact)
-            }
-            Trigger::Shared => None,
-        }
+        let (skipped, recorded) = plan.counted?;
+        self.from = skipped;
+        Some(recorded).filter(|_| self.exact)
     }
 
     /// How many events it passed over if its thread ends with so many left; nothing if it is recorded.
@@ -91,7 +90,6 @@ impl Side {
     }
 
     fn skipped(self, plan: &Plan, left: u64) -> Option<u64> {
-        let counted = matches!(plan.trigger, Trigger::Counted { .. });
-        self.from.checked_sub(left).filter(|_| counted)
+        self.from.checked_sub(left).filter(|_| plan.counted.is_some())
     }
 }
