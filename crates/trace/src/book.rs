@@ -247,6 +247,10 @@ impl Book {
             let Some(blocks) = self.by_page.get(&(code.process.0, page)) else { continue };
             for id in blocks {
                 let Some(entry) = self.roadmap.get(*id) else { continue };
+                // Most blocks of a page lie elsewhere on it: what is told is new for few.
+                if !overlap(entry, code) {
+                    continue;
+                }
                 now.clear();
                 let path = &entry.shape.template;
                 let same = self.uniform(code.process, path, &mut now) == path.len()
@@ -340,6 +344,12 @@ fn same(a: &Record, b: &Record) -> bool {
         (Record::Insn { .. }, _) | (Record::Branch { .. }, _) => a == b,
         _ => false,
     }
+}
+
+/// Whether a block lies over told code, or the other way round.
+fn overlap(entry: &Entry, code: &Code<'_>) -> bool {
+    let (start, len) = (entry.block.entry, entry.shape.end.since(entry.block.entry));
+    code.pc.since(start) < len || start.since(code.pc) < code.bytes.len() as u64
 }
 
 /// The instructions of a path, each with its accesses and branch.

@@ -328,7 +328,7 @@ impl Learner {
                 }
             }
             let place = wires.place(word, sort.grain) as u32 + 1;
-            if sort.load {
+            if sort.load && sort.grain >= INDEX_GRAIN {
                 (seen.place, seen.value) = (place, wires.content(word, sort.grain));
             } else if sort.store {
                 let progress = &mut self.slots[slot as usize];

@@ -73,8 +73,8 @@ impl Family {
 
     /// Whether a process may still come to life in a place that its parent has claimed.
     fn may_come(&mut self, place: usize, parent: u32) -> bool {
-        // SAFETY: signal 0 only asks.
-        if unsafe { libc::kill(parent as i32, 0) } == 0 {
+        // A parent that has ended but was not waited for still has its number.
+        if descriptor(parent).is_ok_and(|fd| !has_ended(&fd)) {
             self.abandoned.remove(&place);
             return true;
         }
@@ -96,4 +96,26 @@ fn has_ended(fd: &OwnedFd) -> bool {
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: the structure lives across the call.
     unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_parent_that_nobody_waited_for_has_no_more_children() {
+        let mut family = Family::default();
+        assert!(family.may_come(0, std::process::id()));
+        assert!(family.abandoned.is_empty());
+        let mut parent = Command::new("true").spawn().unwrap();
+        let fd = descriptor(parent.id()).unwrap();
+        while !has_ended(&fd) {
+            std::thread::yield_now();
+        }
+        family.may_come(0, parent.id());
+        assert!(family.abandoned.contains_key(&0), "it is given up once its time is over");
+        parent.wait().unwrap();
+    }
 }
