@@ -23,8 +23,13 @@ const MANY: usize = 1 << 16;
 const PORTIONS: usize = 4;
 
 /// A sink on a processor of its own.
-pub struct Behind<S> {
+pub struct Behind<S>
+where
+    S: Sink<Error = anyhow::Error> + Send + 'static,
+{
     sink: Where<S>,
+    /// Whether it takes paths.
+    paths: bool,
     portion: Portion,
     /// The blocks of the source that the other side knows, by number.
     known: Vec<bool>,
@@ -54,6 +59,7 @@ where
     /// A sink that begins its work over there with the first portion.
     pub fn new(sink: S) -> Self {
         Self {
+            paths: sink.takes_paths(),
             sink: Where::Here(sink),
             portion: Portion::default(),
             known: Vec::new(),
@@ -64,7 +70,7 @@ where
     /// The sink, unless it failed. All that it was told it has heard after `finish`.
     pub fn into_inner(mut self) -> Option<S> {
         self.call_back().ok()?;
-        match self.sink {
+        match mem::replace(&mut self.sink, Where::Lost) {
             Where::Here(sink) => Some(sink),
             _ => None,
         }
@@ -114,6 +120,20 @@ where
                 self.sink = other;
                 Ok(true)
             }
+        }
+    }
+}
+
+/// A collector that failed does not call `finish`: what it had told is still told.
+impl<S> Drop for Behind<S>
+where
+    S: Sink<Error = anyhow::Error> + Send + 'static,
+{
+    fn drop(&mut self) {
+        let begun = matches!(self.sink, Where::There(_)) || !self.portion.told.is_empty();
+        if begun && !matches!(self.sink, Where::Lost) {
+            // Whoever failed says why.
+            let _ = self.hand_over().and_then(|_| self.call_back());
         }
     }
 }
@@ -289,10 +309,7 @@ where
     }
 
     fn takes_paths(&self) -> bool {
-        match &self.sink {
-            Where::Here(sink) => sink.takes_paths(),
-            _ => true,
-        }
+        self.paths
     }
 
     fn paths(&mut self, paths: &Paths<'_>) -> Result<bool> {
@@ -477,5 +494,33 @@ mod tests {
         let mut behind = Behind::new(Tape { enough: 100, ..Tape::new() });
         story(&mut behind).unwrap();
         assert_eq!(behind.into_inner().unwrap().told.len(), 100);
+    }
+
+    /// Counts batches where somebody can see it who no longer has the sink.
+    struct Counter(std::sync::Arc<std::sync::atomic::AtomicUsize>);
+
+    impl Sink for Counter {
+        type Error = anyhow::Error;
+
+        fn records(&mut self, _: &Batch<'_>) -> Result<bool> {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Ok(true)
+        }
+    }
+
+    /// A collector that fails leaves without a word.
+    #[test]
+    fn what_was_told_is_heard_without_an_end() {
+        for batches in [0, 1, 40_000] {
+            let heard = std::sync::Arc::default();
+            let mut sink = Behind::new(Counter(std::sync::Arc::clone(&heard)));
+            assert!(!sink.takes_paths());
+            for _ in 0..batches {
+                let record = Record::insn(GuestVa(1), 1, InsnKind::OTHER);
+                assert!(sink.records(&Batch::new(ThreadId(0), 0, &[record])).unwrap());
+            }
+            drop(sink);
+            assert_eq!(heard.load(std::sync::atomic::Ordering::Relaxed), batches);
+        }
     }
 }
