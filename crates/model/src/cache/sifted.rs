@@ -51,7 +51,10 @@ impl<O: Observe> Hierarchy<O> {
     /// A line that was told.
     pub(super) fn told_line(&mut self, thread: &Thread, line: Line) {
         match line {
-            Line::Fetch(addr) => self.touch(thread, Kind::Fetch, addr, 1),
+            Line::Fetch(addr) => {
+                self.instructions = self.instructions.wrapping_add(1);
+                self.touch(thread, Kind::Fetch, addr, 1);
+            }
             Line::Load(addr) => self.touch(thread, Kind::Load, addr, 1),
             Line::Store(addr) => self.touch(thread, Kind::Store, addr, 1),
             Line::Prefetch(addr) => self.hint_prefetch(thread, addr),
@@ -61,8 +64,7 @@ impl<O: Observe> Hierarchy<O> {
                 self.make_oldest(thread.ports.data, addr.0 ^ thread.space, 0);
             }
             Line::OldestDirty(addr) => {
-                let dirty = DIRTY;
-                self.make_oldest(thread.ports.data, addr.0 ^ thread.space, dirty);
+                self.make_oldest(thread.ports.data, addr.0 ^ thread.space, DIRTY);
             }
         }
     }
