@@ -154,6 +154,13 @@ impl Emit {
         }
     }
 
+    /// `lea to, [target]`, of an address in reach of the code.
+    pub fn lea_here(&mut self, to: Gp, target: u64) {
+        self.raw(&[0x48 | (to.0 >> 3) << 2, 0x8d, 5 | (to.0 & 7) << 3]);
+        let distance = target.wrapping_sub(self.here() + 4) as u32;
+        self.raw(&distance.to_le_bytes());
+    }
+
     /// `mov to, from`, of the lower half.
     pub fn copy32(&mut self, to: Gp, from: Gp) {
         let rex = 0x40 | (from.0 >> 3) << 2 | to.0 >> 3;
@@ -333,6 +340,7 @@ mod tests {
         emit.and64(Gp(11), -57);
         emit.and32(Gp(10), 0x1f8);
         emit.shr32(Gp(2), 3);
+        emit.lea_here(Gp(11), 0x1000);
         let want = [
             "lea r11,[rsp-8]",
             "lea rax,[r13+r12*8+1234h]",
@@ -341,6 +349,7 @@ mod tests {
             "and r11,0FFFFFFFFFFFFFFC7h",
             "and r10d,1F8h",
             "shr edx,3",
+            "lea r11,[1000h]",
         ];
         assert_eq!(text(&emit), want);
     }

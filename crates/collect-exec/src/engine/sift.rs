@@ -78,8 +78,8 @@ pub struct Stub {
 
 #[derive(Clone, Copy, Debug)]
 enum Asks {
-    /// A fetch: from which line, by its address, its number and its set.
-    Fetch(u64, u32, u32),
+    /// A fetch: from which line, by its address, its number and its set, by way of this register if there is one.
+    Fetch(u64, u32, u32, Option<Gp>),
     /// An access: where, by way of this register, and what.
     Access(AddrExpr, Gp, u32),
 }
@@ -182,7 +182,11 @@ impl Sifter {
         draft.emit.raw(&(SIEVE_CODE + 4 * set).to_le_bytes());
         draft.emit.raw(&number.to_le_bytes());
         let from = draft.emit.jump_if(NOT_EQUAL);
-        let asks = Asks::Fetch(line << self.sieve.code.shift, number, set);
+        let scratch = match draft.now {
+            Home::Scratch(reg) => Some(reg),
+            _ => None,
+        };
+        let asks = Asks::Fetch(line << self.sieve.code.shift, number, set, scratch);
         draft.stubs.push(Stub { from, back: draft.emit.offset(), asks });
     }
 
@@ -276,10 +280,21 @@ pub fn write_stubs(draft: &mut Draft) {
         let emit = &mut draft.emit;
         emit.land(stub.from);
         let back = emit.base() + stub.back as u64;
-        emit.store64(at::TELL_BACK, back);
+        // Words are stored whole, because they are read so: the processor waits long for what was stored in parts.
         match stub.asks {
-            Asks::Fetch(line, number, set) => {
-                emit.store64(at::TELL_ADDR, line);
+            Asks::Fetch(line, number, set, scratch) => {
+                match scratch {
+                    Some(reg) => {
+                        emit.set(reg, line);
+                        emit.save(at::TELL_ADDR, reg);
+                        emit.lea_here(reg, back);
+                        emit.save(at::TELL_BACK, reg);
+                    }
+                    None => {
+                        emit.store64(at::TELL_ADDR, line);
+                        emit.store64(at::TELL_BACK, back);
+                    }
+                }
                 emit.store32(at::TELL_NUMBER, number);
                 emit.store32(at::TELL_SET, 8 * set);
                 emit.jump_slot(at::GLUE_TELL_FETCH);
@@ -287,6 +302,8 @@ pub fn write_stubs(draft: &mut Draft) {
             Asks::Access(expr, reg, what) => {
                 address(emit, reg, &expr);
                 emit.save(at::TELL_ADDR, reg);
+                emit.lea_here(reg, back);
+                emit.save(at::TELL_BACK, reg);
                 emit.store32(at::TELL_WHAT, what);
                 emit.jump_slot(at::GLUE_TELL);
             }
