@@ -2,10 +2,9 @@
 //! process.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::support::{Folder, ichnos};
+use crate::support::{Folder, ichnos, paused};
 
 /// What `dump` prints of a trace that keeps every rule.
 #[track_caller]
@@ -43,19 +42,9 @@ fn samples_and_windows_keep_the_rules() {
 fn a_recording_is_switched_while_it_runs() {
     let folder = Folder::new();
     let script = "i=0; while [ ! -e done ]; do i=$((i+1)); done";
-    let mut recorder = Command::new(env!("CARGO_BIN_EXE_ichnos"))
-        .args(["record", "-q", "--paused", "-o", "t.ichnos", "--", "sh", "-c", script])
-        .current_dir(folder.path())
-        .stdin(Stdio::null())
-        .spawn()
-        .expect("it starts");
+    let mut recorder = paused(&folder, &["sh", "-c", script]);
     let number = recorder.id().to_string();
     let switch = |to: &str| ichnos(&folder, &["control", &number, to]);
-    // It takes a moment until there is something to switch.
-    let begun = Instant::now();
-    while switch("off").status != 0 && begun.elapsed() < Duration::from_secs(20) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
     std::thread::sleep(Duration::from_millis(50));
     let on = switch("on");
     assert_eq!(on.status, 0, "{}", on.stderr);

@@ -16,7 +16,7 @@ use ichnos_testkit::guest;
 
 use crate::inline_kernels::build;
 use crate::inline_projects;
-use crate::support::{Folder, good, ichnos, native, shell};
+use crate::support::{Folder, good, ichnos, native, paused, shell};
 
 /// A window of a thread: how many events were passed over before it, and what is in it.
 type Window = (u64, Vec<Record>);
@@ -309,18 +309,9 @@ fn worker(folder: &Folder, name: &str) -> String {
 fn a_recording_is_switched_by_its_number() {
     let folder = Folder::new();
     let program = worker(&folder, "work");
-    let mut recorder = Command::new(env!("CARGO_BIN_EXE_ichnos"))
-        .args(["record", "-q", "--paused", "-o", "t.ichnos", "--", &program, "done"])
-        .current_dir(folder.path())
-        .stdin(Stdio::null())
-        .spawn()
-        .expect("it starts");
+    let mut recorder = paused(&folder, &[&program, "done"]);
     let number = recorder.id().to_string();
     let switch = |to: &str| ichnos(&folder, &["control", &number, to]);
-    let begun = Instant::now();
-    while switch("off").status != 0 && begun.elapsed() < Duration::from_secs(20) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
     std::thread::sleep(Duration::from_millis(100));
     good(switch("on"));
     std::thread::sleep(Duration::from_millis(50));

@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use ichnos_testkit::guest::{self, Link};
 
@@ -133,4 +134,23 @@ pub fn good(run: Run) -> Run {
 pub fn ask(verb: &str, args: &[&str]) -> serde_json::Value {
     let args = [&[verb, "--json"], args, &["sort.ichnos"]].concat();
     good(ichnos(sample().0, &args)).json()
+}
+
+/// Starts a recording into `t.ichnos` that begins with nothing, and waits until it can be switched.
+pub fn paused(folder: &Folder, program: &[&str]) -> Child {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let recorder = Command::new(env!("CARGO_BIN_EXE_ichnos"))
+        .args(["record", "-q", "--paused", "-o", "t.ichnos", "--"])
+        .args(program)
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let number = recorder.id().to_string();
+    // It takes a moment until there is something to switch.
+    let begun = Instant::now();
+    while ichnos(folder, &["control", &number, "off"]).status != 0 && begun.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    recorder
 }
