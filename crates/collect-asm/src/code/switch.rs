@@ -421,14 +421,20 @@ impl Emitter {
         self.load(R11, context(ASIDE));
     }
 
-    fn on_at_entry(&mut self, points: &Points, pc: GuestVa) {
-        const ENTRY: usize = SWITCHED_ON_LEN;
+    /// The way over to the recorded copy, up to where its words go; where it begins, and where it does so again.
+    fn begin_on(&mut self, points: &Points, pc: GuestVa) -> (usize, usize) {
         self.aside(ON | pc.0, pc);
         let begin = self.instrs.len();
         self.put_aside();
         self.now_in_inst(points);
         let from = self.instrs.len();
         self.load(R11, context(PLACE));
+        (begin, from)
+    }
+
+    fn on_at_entry(&mut self, points: &Points, pc: GuestVa) {
+        const ENTRY: usize = SWITCHED_ON_LEN;
+        let (begin, from) = self.begin_on(points, pc);
         self.switched_on();
         self.tag_at(ENTRY, ENTERED);
         self.store(at(R11, ENTRY as i64 + 4), RSP);
@@ -457,12 +463,7 @@ impl Emitter {
 
     fn on_in_loop(&mut self, points: &Points, pc: GuestVa, id: u32) {
         const REGISTERS: usize = SWITCHED_ON_LEN;
-        self.aside(ON | pc.0, pc);
-        let begin = self.instrs.len();
-        self.put_aside();
-        self.now_in_inst(points);
-        let from = self.instrs.len();
-        self.load(R11, context(PLACE));
+        let (begin, from) = self.begin_on(points, pc);
         self.load(RAX, context(ASIDE_TOO));
         self.load(RDX, context(ASIDE_THIRD));
         self.registers(REGISTERS, id);
