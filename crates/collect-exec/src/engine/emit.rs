@@ -109,12 +109,6 @@ impl Emit {
         self.raw(&value.to_le_bytes());
     }
 
-    /// The same for eight bytes.
-    pub fn store64(&mut self, slot: u32, value: u64) {
-        self.store32(slot, value as u32);
-        self.store32(slot + 4, (value >> 32) as u32);
-    }
-
     /// Saves the arithmetic flags in the context. All registers stay as they are.
     pub fn save_flags(&mut self) {
         self.save(at::SPILL_RAX, RAX);

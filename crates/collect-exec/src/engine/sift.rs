@@ -1,9 +1,11 @@
 //! The code before each instruction of a program that runs behind a sieve: it counts pieces, looks whether a
-//! reference is to the line last used of its set, and if not goes where more lines of the set are known.
+//! reference is to a known line, and if so stamps that with the time; if not it goes where lines are told.
 //!
 //! What is looked up lies in the thread's tables (`sieved`). The code needs flags and two registers: flags
 //! and registers that are dead, the register that the fragment does not use (`home`), or such as are
 //! saved meanwhile. Telling happens behind the fragment's code, and in the glue.
+//!
+//! Time goes on once a piece, by a tick for each of its references; each is stamped with its own.
 //!
 //! Flags that may be needed later are saved at the first reference and given back before the first instruction that
 //! has to do with them. What a fault shows of flags that the program was about to overwrite is not what
@@ -12,12 +14,13 @@
 
 use std::ops::Range;
 
+use iced_x86::Mnemonic;
 use ichnos_base::Sieve;
 use ichnos_isa_x86::{
     AddrExpr, Effects, Flags, Flow, Index, Inst, MemOperand, Reg, RegSet, Role, Scratch, Segment,
 };
 
-use super::ctx::{SIEVE_CODE, SIEVE_STORED, SIEVE_USED, at};
+use super::ctx::{SIEVE_FETCHED, SIEVE_LINES, SIEVE_SET, SIEVE_SLOTS, SIEVE_STORED, at};
 use super::emit::{Emit, Gp};
 use super::fragment::{ExitKind, Spills};
 use super::home::Home;
@@ -41,6 +44,8 @@ pub struct Sifter {
     live: Vec<Live>,
     /// The lines that each instruction is the first to be fetched from, and their numbers.
     fetched: Vec<Vec<(u64, u32)>>,
+    /// How many references each instruction's piece makes from that instruction on.
+    left: Vec<u32>,
     sieve: Sieve,
 }
 
@@ -78,10 +83,23 @@ pub struct Stub {
 
 #[derive(Clone, Copy, Debug)]
 enum Asks {
-    /// A fetch: from which line, by its address, its number and its set, by way of this register if there is one.
-    Fetch(u64, u32, u32, Option<Gp>),
+    /// A fetch, by way of this register.
+    Fetch(Fetch, Gp),
     /// An access: where, by way of this register, and what.
     Access(AddrExpr, Gp, u32),
+}
+
+/// A fetch from a line.
+#[derive(Clone, Copy, Debug)]
+struct Fetch {
+    /// Of the instruction at this address.
+    pc: u64,
+    /// The line's address.
+    line: u64,
+    number: u32,
+    set: u32,
+    /// How much earlier than the clock it is.
+    ahead: u32,
 }
 
 impl Sifter {
@@ -94,13 +112,14 @@ impl Sifter {
         let pieces = sieve::pieces(&insts);
         let live = liveness(around, &insts, &effects);
         let fetched = fetched(around, &insts, sieve.code.shift);
+        let left = references_left(&insts, &fetched, &pieces);
         let first = around.identifiers(pieces.len());
         if first + pieces.len() as u32 > sieve::MOST_PIECES {
             super::sys::die(
                 "the program has too much code to be simulated while it runs; record it first",
             );
         }
-        Self { first, insts, effects, pieces, live, fetched, sieve }
+        Self { first, insts, effects, pieces, live, fetched, left, sieve }
     }
 
     /// What the host must know.
@@ -116,14 +135,21 @@ impl Sifter {
         if let Some(piece) = self.pieces.iter().position(|piece| piece.start == insn) {
             self.count(draft, piece, pc);
         }
+        // Each is a tick earlier than the next one.
+        let mut ahead = self.left[insn] * sieved::TICK;
         for &(line, number) in &self.fetched[insn] {
+            ahead -= sieved::TICK;
             self.free_flags(draft, insn, pc);
-            self.fetch(draft, line, number);
+            let set = line as u32 & sieved::sets(self.sieve.code);
+            let line = line << self.sieve.code.shift;
+            self.fetch(draft, insn, Fetch { pc, line, number, set, ahead });
+            draft.site(pc, Spills::NONE);
         }
         if sieve::is_simple(inst) {
             for operand in inst.memory() {
+                ahead -= sieved::TICK;
                 self.free_flags(draft, insn, pc);
-                self.access(draft, insn, operand);
+                self.access(draft, insn, operand, ahead);
                 draft.site(pc, Spills::NONE);
             }
         }
@@ -143,6 +169,12 @@ impl Sifter {
         let counter = thread::COUNTERS_AT as u32 + 8 * draft.block;
         draft.emit.raw(&[0x65, 0x48, 0xff, 0x04, 0x25]); // inc qword gs:[counter]
         draft.emit.raw(&counter.to_le_bytes());
+        let ticks = self.left[self.pieces[piece].start] * sieved::TICK;
+        if ticks > 0 {
+            draft.emit.raw(&[0x65, 0x48, 0x81, 0x04, 0x25]); // add qword gs:[clock], ticks
+            draft.emit.raw(&at::CLOCK.to_le_bytes());
+            draft.emit.raw(&ticks.to_le_bytes());
+        }
         draft.rest = self.pieces[piece].len() as u8;
         draft.site(pc, Spills::NONE);
     }
@@ -176,63 +208,67 @@ impl Sifter {
         draft.site(pc, Spills::NONE);
     }
 
-    fn fetch(&self, draft: &mut Draft, line: u64, number: u32) {
-        let set = line as u32 & sieved::sets(self.sieve.code);
-        draft.emit.raw(&[0x65, 0x81, 0x3c, 0x25]); // cmp dword gs:[slot], number
-        draft.emit.raw(&(SIEVE_CODE + 4 * set).to_le_bytes());
-        draft.emit.raw(&number.to_le_bytes());
-        let from = draft.emit.jump_if(NOT_EQUAL);
-        let scratch = match draft.now {
-            Home::Scratch(reg) => Some(reg),
-            _ => None,
+    fn fetch(&self, draft: &mut Draft, insn: usize, fetch: Fetch) {
+        let place = SIEVE_FETCHED + 8 * fetch.number;
+        let time = match draft.now {
+            Home::Scratch(reg) => Borrow { reg, slot: None },
+            _ => self.borrow(draft, insn, 1 << RSP, at::SPILL_FAR),
         };
-        let asks = Asks::Fetch(line << self.sieve.code.shift, number, set, scratch);
-        draft.stubs.push(Stub { from, back: draft.emit.offset(), asks });
+        let emit = &mut draft.emit;
+        emit.raw(&[0x65, 0x48, 0x83, 0x3c, 0x25]); // cmp qword gs:[place], 0
+        emit.raw(&place.to_le_bytes());
+        emit.raw(&[0]);
+        let from = emit.jump_if(EQUAL);
+        if may_fault(&self.insts[insn]) {
+            emit.load(time.reg, place);
+            emit.save(at::UNDO_FETCH, time.reg);
+            emit.store32(at::UNDO_FETCH_PC, fetch.pc as u32);
+        }
+        load_time(emit, time.reg, fetch.ahead);
+        emit.save(place, time.reg);
+        let asks = Asks::Fetch(fetch, time.reg);
+        draft.stubs.push(Stub { from, back: emit.offset(), asks });
+        time.give_back(emit);
     }
 
-    fn access(&self, draft: &mut Draft, insn: usize, operand: &MemOperand) {
+    fn access(&self, draft: &mut Draft, insn: usize, operand: &MemOperand, ahead: u32) {
         let used: u16 =
             operand.address.registers().fold(1 << RSP, |set, reg| set | 1 << reg.number());
         let line = match draft.now {
             Home::Scratch(reg) => Borrow { reg, slot: None },
             _ => self.borrow(draft, insn, used, at::SPILL_FAR),
         };
-        let (kind, table) = match operand.role {
-            Role::Load => (line::LOAD, SIEVE_USED),
-            Role::Store => (line::STORE, SIEVE_STORED),
-            Role::Both => (line::LOAD | line::STORE, SIEVE_STORED),
-            Role::Prefetch | Role::Flush => (line::PREFETCH, SIEVE_USED),
+        let kind = match operand.role {
+            Role::Store => line::STORE,
+            Role::Both => line::LOAD | line::STORE,
+            Role::Load | Role::Prefetch | Role::Flush => line::LOAD,
         };
-        let what = kind as u32 | operand.size.max(1) << sieved::SIZE;
+        let what = kind as u32 | operand.size.max(1) << sieved::SIZE | ahead << sieved::AHEAD;
         let asks = Asks::Access(operand.address, line.reg, what);
-        if kind == line::PREFETCH {
-            let from = draft.emit.jump();
-            draft.stubs.push(Stub { from, back: draft.emit.offset(), asks });
-            line.give_back(&mut draft.emit);
-            return;
-        }
-        let set = self.borrow(draft, insn, used | 1 << line.reg.0, at::SPILL_RDX);
+        let slot = self.borrow(draft, insn, used | 1 << line.reg.0, at::SPILL_RDX);
         let emit = &mut draft.emit;
         address(emit, line.reg, &operand.address);
-        self.look_up(emit, (line.reg, set.reg), operand.size, table);
+        self.look_up(emit, (line.reg, slot.reg), operand.size);
         let from = emit.jump_if(NOT_EQUAL);
+        let time = if kind == line::LOAD { Time::Loaded(slot.reg) } else { Time::Stored(slot.reg) };
+        time.op(emit, MOV_FROM, line.reg);
+        emit.save(at::UNDO, line.reg);
+        load_time(emit, line.reg, ahead);
+        time.op(emit, MOV_TO, line.reg);
         draft.stubs.push(Stub { from, back: emit.offset(), asks });
-        set.give_back(emit);
+        slot.give_back(emit);
         line.give_back(emit);
     }
 
-    /// Compares the line of an address with the one in its set's place; an address that is not aligned never
-    /// is equal.
-    fn look_up(&self, emit: &mut Emit, (line, set): (Gp, Gp), size: u32, table: u32) {
+    /// Compares the line of an address with the one in its slot; an address that is not aligned never is equal.
+    fn look_up(&self, emit: &mut Emit, (line, slot): (Gp, Gp), size: u32) {
         let lines = self.sieve.data;
         let keep = (-1_i32 << lines.shift) | (size.next_power_of_two() as i32 - 1);
-        emit.copy32(set, line);
+        emit.copy32(slot, line);
         emit.and64(line, keep);
-        emit.shr32(set, (lines.shift - 3) as u8);
-        emit.and32(set, (sieved::sets(lines) as i32) << 3);
-        let rex = 0x48 | (line.0 >> 3) << 2 | set.0 >> 3;
-        emit.raw(&[0x65, rex, 0x3b, 0x80 | (line.0 & 7) << 3 | set.0 & 7]); // cmp line, gs:[set+table]
-        emit.raw(&table.to_le_bytes());
+        emit.shr32(slot, (lines.shift - 3) as u8);
+        emit.and32(slot, ((1 << SIEVE_SLOTS) - 1) << 3);
+        twice(emit, CMP, line, (slot, SIEVE_LINES));
     }
 
     /// A register to use before an instruction.
@@ -271,6 +307,54 @@ impl Borrow {
     }
 }
 
+/// The time of a line in a slot, by the register that holds eight times the slot's number.
+#[derive(Clone, Copy)]
+enum Time {
+    /// When it was loaded from.
+    Loaded(Gp),
+    /// When it was stored to.
+    Stored(Gp),
+}
+
+impl Time {
+    /// An instruction between a register and that time.
+    fn op(self, emit: &mut Emit, opcode: u8, reg: Gp) {
+        match self {
+            Self::Loaded(slot) => twice(emit, opcode, reg, (slot, SIEVE_LINES + 8)),
+            Self::Stored(slot) => {
+                let rex = 0x48 | (reg.0 >> 3) << 2 | slot.0 >> 3;
+                emit.raw(&[0x65, rex, opcode, 0x80 | (reg.0 & 7) << 3 | slot.0 & 7]);
+                emit.raw(&SIEVE_STORED.to_le_bytes());
+            }
+        }
+    }
+}
+
+/// An instruction between a register and `gs:[index * 2 + offset]`.
+fn twice(emit: &mut Emit, opcode: u8, reg: Gp, (index, offset): (Gp, u32)) {
+    let rex = 0x48 | (reg.0 >> 3) << 2 | (index.0 >> 3) << 1;
+    emit.raw(&[0x65, rex, opcode, 4 | (reg.0 & 7) << 3, 0x45 | (index.0 & 7) << 3]);
+    emit.raw(&offset.to_le_bytes());
+}
+
+/// Puts the time of a reference into a register.
+fn load_time(emit: &mut Emit, reg: Gp, ahead: u32) {
+    emit.load(reg, at::CLOCK);
+    if ahead > 0 {
+        emit.lea(reg, Some(reg), None, -(ahead as i32));
+    }
+}
+
+/// Whether an instruction may stop before it has done anything.
+fn may_fault(inst: &Inst) -> bool {
+    let plain = matches!(inst.flow(), Flow::Next | Flow::Cond(_) | Flow::Jump(_));
+    !plain || !inst.memory().is_empty() || matches!(inst.mnemonic(), Mnemonic::Div | Mnemonic::Idiv)
+}
+
+const CMP: u8 = 0x3b;
+const MOV_FROM: u8 = 0x8b;
+const MOV_TO: u8 = 0x89;
+const EQUAL: u8 = 4;
 const NOT_EQUAL: u8 = 5;
 const RSP: u8 = 4;
 
@@ -282,21 +366,15 @@ pub fn write_stubs(draft: &mut Draft) {
         let back = emit.base() + stub.back as u64;
         // Words are stored whole, because they are read so: the processor waits long for what was stored in parts.
         match stub.asks {
-            Asks::Fetch(line, number, set, scratch) => {
-                match scratch {
-                    Some(reg) => {
-                        emit.set(reg, line);
-                        emit.save(at::TELL_ADDR, reg);
-                        emit.lea_here(reg, back);
-                        emit.save(at::TELL_BACK, reg);
-                    }
-                    None => {
-                        emit.store64(at::TELL_ADDR, line);
-                        emit.store64(at::TELL_BACK, back);
-                    }
-                }
-                emit.store32(at::TELL_NUMBER, number);
-                emit.store32(at::TELL_SET, 8 * set);
+            Asks::Fetch(fetch, reg) => {
+                emit.set(reg, fetch.line);
+                emit.save(at::TELL_ADDR, reg);
+                emit.lea_here(reg, back);
+                emit.save(at::TELL_BACK, reg);
+                emit.store32(at::TELL_NUMBER, fetch.number);
+                emit.store32(at::TELL_SET, SIEVE_SET * fetch.set);
+                emit.store32(at::TELL_WHAT, line::FETCH as u32 | fetch.ahead << sieved::AHEAD);
+                emit.store32(at::UNDO_FETCH_PC, fetch.pc as u32);
                 emit.jump_slot(at::GLUE_TELL_FETCH);
             }
             Asks::Access(expr, reg, what) => {
@@ -339,6 +417,25 @@ fn fetched(around: &mut dyn Surroundings, insts: &[Inst], shift: u32) -> Vec<Vec
         new.into_iter().flatten().map(|line| (line, around.line_number(line))).collect()
     };
     insts.iter().map(&mut lines).collect()
+}
+
+/// How many references each instruction's piece makes from that instruction on.
+fn references_left(
+    insts: &[Inst],
+    fetched: &[Vec<(u64, u32)>],
+    pieces: &[Range<usize>],
+) -> Vec<u32> {
+    let mut left = vec![0; insts.len()];
+    for piece in pieces {
+        let mut sum = 0;
+        for insn in piece.clone().rev() {
+            let accesses =
+                if sieve::is_simple(&insts[insn]) { insts[insn].memory().len() } else { 0 };
+            sum += (fetched[insn].len() + accesses) as u32;
+            left[insn] = sum;
+        }
+    }
+    left
 }
 
 /// What may be needed before each instruction of a superblock.
