@@ -17,7 +17,8 @@ use std::ops::Range;
 use iced_x86::Mnemonic;
 use ichnos_base::Sieve;
 use ichnos_isa_x86::{
-    AddrExpr, Effects, Flags, Flow, Index, Inst, MemOperand, Reg, RegSet, Role, Scratch, Segment,
+    AddrExpr, Effects, FlagEffects, Flags, Flow, Index, Inst, MemOperand, Reg, RegSet, Role,
+    Scratch, Segment,
 };
 
 use super::ctx::{SIEVE_FETCHED, SIEVE_LINES, SIEVE_SET, SIEVE_SLOTS, SIEVE_STORED, at};
@@ -105,9 +106,10 @@ struct Fetch {
 impl Sifter {
     /// For a superblock.
     pub fn new(around: &mut dyn Surroundings, insns: &[Decoded], sieve: Sieve) -> Self {
-        let inst = |d: &Decoded| d.inst.unwrap_or_else(|| Inst::from_raw(d.insn));
-        let insts: Vec<Inst> = insns.iter().map(inst).collect();
         let mut scratch = Scratch::new();
+        let mut inst =
+            |d: &Decoded| d.inst.unwrap_or_else(|| Inst::from_raw_with(d.insn, &mut scratch));
+        let insts: Vec<Inst> = insns.iter().map(&mut inst).collect();
         let effects: Vec<Effects> = insts.iter().map(|i| i.effects_with(&mut scratch)).collect();
         let pieces = sieve::pieces(&insts);
         let live = liveness(around, &insts, &effects);
@@ -465,17 +467,15 @@ fn liveness(around: &mut dyn Surroundings, insts: &[Inst], effects: &[Effects]) 
 
 /// The flags that code may need, as far as a short look tells.
 fn flags_at(around: &mut dyn Surroundings, pc: u64) -> Flags {
-    let mut scratch = Scratch::new();
     let (mut unknown, mut needed, mut at) = (Flags::ARITHMETIC, Flags::NONE, pc);
     for _ in 0..FORESIGHT {
         let Some(insn) = superblock::peek(around, at) else { break };
-        let inst = Inst::from_raw_with(insn, &mut scratch);
-        let flags = inst.effects_with(&mut scratch).flags;
+        let flags = FlagEffects::of(&insn);
         needed = needed.or(flags.read.and(unknown));
         unknown = unknown.without(flags.replaced());
-        match inst.flow() {
+        match Flow::of(&insn) {
             _ if unknown.is_empty() => return needed,
-            Flow::Next => at = inst.next_pc().0,
+            Flow::Next => at = insn.next_ip(),
             Flow::Jump(target) => at = target.0,
             _ => break,
         }
