@@ -77,7 +77,8 @@ impl Emit {
         self.gs_op(0x8b, reg, slot);
     }
 
-    fn gs_op(&mut self, opcode: u8, reg: Gp, slot: u32) {
+    /// An instruction between a register and `gs:[slot]`.
+    pub fn gs_op(&mut self, opcode: u8, reg: Gp, slot: u32) {
         self.raw(&[0x65, 0x48 | (reg.0 >> 3) << 2, opcode, 4 | (reg.0 & 7) << 3, 0x25]);
         self.raw(&slot.to_le_bytes());
     }

@@ -18,7 +18,7 @@ use ichnos_isa_x86::{Inst, MemOperand, Role};
 
 use super::ctx::{
     Changed, Ctx, SIEVE_CODE, SIEVE_DATA, SIEVE_FETCHED, SIEVE_LINES, SIEVE_ROW, SIEVE_SET,
-    SIEVE_SETS, SIEVE_SLOTS, SIEVE_STORED, SIEVE_WAYS,
+    SIEVE_SETS, SIEVE_SLOTS, SIEVE_STORED, SIEVE_WAYS, reg,
 };
 use super::{flexible, state, sys, tap, tell, thread, trace};
 use crate::sieve::{self, COUNTERS_LEN, LOADS, MOST_THREADS, STORES, line};
@@ -400,10 +400,20 @@ fn undo(ctx: &mut Ctx) -> u64 {
     told
 }
 
+/// Whether the use of a line is taken back if the access faults. Programs that go on after a fault seldom meant the stack, and
+/// hardly ever an address that is written in their code.
+pub fn may_be_undone(operand: &MemOperand) -> bool {
+    let on_stack = operand.address.base.is_some_and(|reg| reg.number() == reg::RSP as u8);
+    !on_stack && !operand.address.is_constant()
+}
+
 /// The last access that an instruction was about to make, if translated code has looked at it before: its line. An
 /// access to two lines ends in the second.
 fn last_access(ctx: &Ctx, inst: &Inst) -> Option<(Role, u64)> {
     let operand: &MemOperand = inst.memory().last().filter(|_| sieve::is_simple(inst))?;
+    if !may_be_undone(operand) {
+        return None;
+    }
     let last = flexible::address_of(ctx, operand).wrapping_add(u64::from(operand.size.max(1)) - 1);
     Some((operand.role, last & !ctx.line_mask))
 }

@@ -247,19 +247,49 @@ impl Sifter {
         };
         let what = kind as u32 | operand.size.max(1) << sieved::SIZE | ahead << sieved::AHEAD;
         let asks = Asks::Access(operand.address, line.reg, what);
-        let slot = self.borrow(draft, insn, used | 1 << line.reg.0, at::SPILL_RDX);
+        let fixed = self.fixed(operand);
+        let slot = match fixed {
+            Some(_) => None,
+            None => Some(self.borrow(draft, insn, used | 1 << line.reg.0, at::SPILL_RDX)),
+        };
         let emit = &mut draft.emit;
-        address(emit, line.reg, &operand.address);
-        self.look_up(emit, (line.reg, slot.reg), operand.size);
+        let place = match (slot, fixed) {
+            (Some(slot), _) => {
+                address(emit, line.reg, &operand.address);
+                self.look_up(emit, (line.reg, slot.reg), operand.size);
+                Place::In(slot.reg)
+            }
+            (None, place) => {
+                emit.set(
+                    line.reg,
+                    operand.address.disp as u64 & (u64::MAX << self.sieve.data.shift),
+                );
+                let place = place.unwrap_or(0);
+                emit.gs_op(CMP, line.reg, SIEVE_LINES + 2 * place);
+                Place::At(place)
+            }
+        };
         let from = emit.jump_if(NOT_EQUAL);
-        let time = if kind == line::LOAD { Time::Loaded(slot.reg) } else { Time::Stored(slot.reg) };
-        time.op(emit, MOV_FROM, line.reg);
-        emit.save(at::UNDO, line.reg);
+        let time = if kind == line::LOAD { Time::Loaded } else { Time::Stored };
+        if sieved::may_be_undone(operand) {
+            place.op(emit, MOV_FROM, line.reg, time);
+            emit.save(at::UNDO, line.reg);
+        }
         load_time(emit, line.reg, ahead);
-        time.op(emit, MOV_TO, line.reg);
+        place.op(emit, MOV_TO, line.reg, time);
         draft.stubs.push(Stub { from, back: emit.offset(), asks });
-        slot.give_back(emit);
+        if let Some(slot) = slot {
+            slot.give_back(emit);
+        }
         line.give_back(emit);
+    }
+
+    /// Eight times the number of the slot of an operand that is always in the same line.
+    fn fixed(&self, operand: &MemOperand) -> Option<u32> {
+        let (first, shift) = (operand.address.disp as u64, self.sieve.data.shift);
+        let last = first.wrapping_add(u64::from(operand.size.max(1)) - 1);
+        let fixed = operand.address.is_constant() && first >> shift == last >> shift;
+        fixed.then(|| 8 * ((first >> shift) as u32 & ((1 << SIEVE_SLOTS) - 1)))
     }
 
     /// Compares the line of an address with the one in its slot; an address that is not aligned never is equal.
@@ -309,25 +339,36 @@ impl Borrow {
     }
 }
 
-/// The time of a line in a slot, by the register that holds eight times the slot's number.
+/// One of the times of a line.
 #[derive(Clone, Copy)]
 enum Time {
     /// When it was loaded from.
-    Loaded(Gp),
+    Loaded,
     /// When it was stored to.
-    Stored(Gp),
+    Stored,
 }
 
-impl Time {
-    /// An instruction between a register and that time.
-    fn op(self, emit: &mut Emit, opcode: u8, reg: Gp) {
-        match self {
-            Self::Loaded(slot) => twice(emit, opcode, reg, (slot, SIEVE_LINES + 8)),
-            Self::Stored(slot) => {
+/// Eight times the number of a slot.
+#[derive(Clone, Copy)]
+enum Place {
+    /// This register holds it.
+    In(Gp),
+    /// It is this.
+    At(u32),
+}
+
+impl Place {
+    /// An instruction between a register and a time of the slot's line.
+    fn op(self, emit: &mut Emit, opcode: u8, reg: Gp, time: Time) {
+        match (self, time) {
+            (Self::In(slot), Time::Loaded) => twice(emit, opcode, reg, (slot, SIEVE_LINES + 8)),
+            (Self::In(slot), Time::Stored) => {
                 let rex = 0x48 | (reg.0 >> 3) << 2 | slot.0 >> 3;
                 emit.raw(&[0x65, rex, opcode, 0x80 | (reg.0 & 7) << 3 | slot.0 & 7]);
                 emit.raw(&SIEVE_STORED.to_le_bytes());
             }
+            (Self::At(place), Time::Loaded) => emit.gs_op(opcode, reg, SIEVE_LINES + 8 + 2 * place),
+            (Self::At(place), Time::Stored) => emit.gs_op(opcode, reg, SIEVE_STORED + place),
         }
     }
 }
