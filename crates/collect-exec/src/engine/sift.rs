@@ -16,25 +16,21 @@ use std::ops::Range;
 
 use iced_x86::Mnemonic;
 use ichnos_base::Sieve;
-use ichnos_isa_x86::{
-    AddrExpr, Effects, FlagEffects, Flags, Flow, Index, Inst, MemOperand, Reg, RegSet, Role,
-    Scratch, Segment,
-};
+use ichnos_isa_x86::{AddrExpr, Effects, Flags, Flow, Inst, MemOperand, Role, Scratch};
 
-use super::ctx::{SIEVE_FETCHED, SIEVE_LINES, SIEVE_SET, SIEVE_SLOTS, SIEVE_STORED, at};
+use super::ctx::{SIEVE_FETCHED, SIEVE_LINES, SIEVE_SET, SIEVE_SLOTS, at};
 use super::emit::{Emit, Gp};
 use super::fragment::{ExitKind, Spills};
 use super::home::Home;
-use super::superblock::{self, Decoded};
+use super::needed::{self, Live};
+use super::slots::{self, CMP, MOV_FROM, MOV_TO, Place, Time, load_time};
+use super::superblock::Decoded;
 use super::translate::{Draft, Surroundings, Told};
 use super::{sieved, thread};
 use crate::sieve::{self, line};
 
 /// Registers that can be borrowed, the likeliest dead first; not those whose encoding as a base is longer.
 const BORROWED: [u8; 14] = [10, 9, 8, 0, 1, 2, 6, 7, 11, 3, 5, 13, 14, 15];
-/// How far behind a fragment is looked whether flags are needed there.
-const FORESIGHT: usize = 8;
-
 /// What is inserted into a superblock.
 pub struct Sifter {
     first: u32,
@@ -48,28 +44,6 @@ pub struct Sifter {
     /// How many references each instruction's piece makes from that instruction on.
     left: Vec<u32>,
     sieve: Sieve,
-}
-
-/// What may be needed of the program's state.
-#[derive(Clone, Copy)]
-struct Live {
-    /// General registers, as bits.
-    registers: u16,
-    flags: Flags,
-}
-
-impl Live {
-    const ALL: Self = Self { registers: u16::MAX, flags: Flags::ARITHMETIC };
-
-    fn before(self, effects: &Effects) -> Self {
-        let flags = self.flags.without(effects.flags.replaced()).or(effects.flags.read);
-        let registers = self.registers & !bits(effects.replaced) | bits(effects.reads());
-        Self { registers, flags: flags.and(Flags::ARITHMETIC) }
-    }
-}
-
-fn bits(set: RegSet) -> u16 {
-    set.iter().filter_map(Reg::as_gpr).fold(0, |bits, reg| bits | 1 << reg.number())
 }
 
 /// A way behind the fragment's code, to who knows more lines of the set.
@@ -112,7 +86,7 @@ impl Sifter {
         let insts: Vec<Inst> = insns.iter().map(&mut inst).collect();
         let effects: Vec<Effects> = insts.iter().map(|i| i.effects_with(&mut scratch)).collect();
         let pieces = sieve::pieces(&insts);
-        let live = liveness(around, &insts, &effects);
+        let live = needed::liveness(around, &insts, &effects);
         let fetched = fetched(around, &insts, sieve.code.shift);
         let left = references_left(&insts, &fetched, &pieces);
         let first = around.identifiers(pieces.len());
@@ -255,7 +229,7 @@ impl Sifter {
         let emit = &mut draft.emit;
         let place = match (slot, fixed) {
             (Some(slot), _) => {
-                address(emit, line.reg, &operand.address);
+                slots::address(emit, line.reg, &operand.address);
                 self.look_up(emit, (line.reg, slot.reg), operand.size);
                 Place::In(slot.reg)
             }
@@ -300,7 +274,7 @@ impl Sifter {
         emit.and64(line, keep);
         emit.shr32(slot, (lines.shift - 3) as u8);
         emit.and32(slot, ((1 << SIEVE_SLOTS) - 1) << 3);
-        twice(emit, CMP, line, (slot, SIEVE_LINES));
+        slots::twice(emit, CMP, line, (slot, SIEVE_LINES));
     }
 
     /// A register to use before an instruction.
@@ -339,64 +313,12 @@ impl Borrow {
     }
 }
 
-/// One of the times of a line.
-#[derive(Clone, Copy)]
-enum Time {
-    /// When it was loaded from.
-    Loaded,
-    /// When it was stored to.
-    Stored,
-}
-
-/// Eight times the number of a slot.
-#[derive(Clone, Copy)]
-enum Place {
-    /// This register holds it.
-    In(Gp),
-    /// It is this.
-    At(u32),
-}
-
-impl Place {
-    /// An instruction between a register and a time of the slot's line.
-    fn op(self, emit: &mut Emit, opcode: u8, reg: Gp, time: Time) {
-        match (self, time) {
-            (Self::In(slot), Time::Loaded) => twice(emit, opcode, reg, (slot, SIEVE_LINES + 8)),
-            (Self::In(slot), Time::Stored) => {
-                let rex = 0x48 | (reg.0 >> 3) << 2 | slot.0 >> 3;
-                emit.raw(&[0x65, rex, opcode, 0x80 | (reg.0 & 7) << 3 | slot.0 & 7]);
-                emit.raw(&SIEVE_STORED.to_le_bytes());
-            }
-            (Self::At(place), Time::Loaded) => emit.gs_op(opcode, reg, SIEVE_LINES + 8 + 2 * place),
-            (Self::At(place), Time::Stored) => emit.gs_op(opcode, reg, SIEVE_STORED + place),
-        }
-    }
-}
-
-/// An instruction between a register and `gs:[index * 2 + offset]`.
-fn twice(emit: &mut Emit, opcode: u8, reg: Gp, (index, offset): (Gp, u32)) {
-    let rex = 0x48 | (reg.0 >> 3) << 2 | (index.0 >> 3) << 1;
-    emit.raw(&[0x65, rex, opcode, 4 | (reg.0 & 7) << 3, 0x45 | (index.0 & 7) << 3]);
-    emit.raw(&offset.to_le_bytes());
-}
-
-/// Puts the time of a reference into a register.
-fn load_time(emit: &mut Emit, reg: Gp, ahead: u32) {
-    emit.load(reg, at::CLOCK);
-    if ahead > 0 {
-        emit.lea(reg, Some(reg), None, -(ahead as i32));
-    }
-}
-
 /// Whether an instruction may stop before it has done anything.
 fn may_fault(inst: &Inst) -> bool {
     let plain = matches!(inst.flow(), Flow::Next | Flow::Cond(_) | Flow::Jump(_));
     !plain || !inst.memory().is_empty() || matches!(inst.mnemonic(), Mnemonic::Div | Mnemonic::Idiv)
 }
 
-const CMP: u8 = 0x3b;
-const MOV_FROM: u8 = 0x8b;
-const MOV_TO: u8 = 0x89;
 const EQUAL: u8 = 4;
 const NOT_EQUAL: u8 = 5;
 const RSP: u8 = 4;
@@ -421,7 +343,7 @@ pub fn write_stubs(draft: &mut Draft) {
                 emit.jump_slot(at::GLUE_TELL_FETCH);
             }
             Asks::Access(expr, reg, what) => {
-                address(emit, reg, &expr);
+                slots::address(emit, reg, &expr);
                 emit.save(at::TELL_ADDR, reg);
                 emit.lea_here(reg, back);
                 emit.save(at::TELL_BACK, reg);
@@ -429,23 +351,6 @@ pub fn write_stubs(draft: &mut Draft) {
                 emit.jump_slot(at::GLUE_TELL);
             }
         }
-    }
-}
-
-/// Puts the address of an operand into a register. Changes flags.
-fn address(emit: &mut Emit, to: Gp, expr: &AddrExpr) {
-    if expr.base.is_none() && expr.index == Index::None {
-        emit.set(to, expr.disp as u64);
-    } else {
-        let index = match expr.index {
-            Index::Scaled(reg, scale) => Some((Gp(reg.number()), scale)),
-            _ => None,
-        };
-        emit.lea(to, expr.base.map(|reg| Gp(reg.number())), index, expr.disp as i32);
-    }
-    if expr.segment == Segment::Fs {
-        emit.raw(&[0x65, 0x48 | (to.0 >> 3) << 2, 0x03, 4 | (to.0 & 7) << 3, 0x25]); // add to, gs:[fs]
-        emit.raw(&at::FS.to_le_bytes());
     }
 }
 
@@ -479,47 +384,4 @@ fn references_left(
         }
     }
     left
-}
-
-/// What may be needed before each instruction of a superblock.
-fn liveness(around: &mut dyn Surroundings, insts: &[Inst], effects: &[Effects]) -> Vec<Live> {
-    let mut live = vec![Live::ALL; insts.len()];
-    let mut after = Live::ALL;
-    for (i, (inst, effects)) in insts.iter().zip(effects).enumerate().rev() {
-        let last = i + 1 == insts.len();
-        let next = || inst.next_pc().0;
-        let flags = match inst.flow() {
-            Flow::Next if last => flags_at(around, next()),
-            Flow::Next => after.flags,
-            Flow::Cond(target) => {
-                let not_taken = if last { flags_at(around, next()) } else { after.flags };
-                not_taken.or(flags_at(around, target.0))
-            }
-            Flow::Jump(target) | Flow::Call(target) => flags_at(around, target.0),
-            _ => Flags::ARITHMETIC,
-        };
-        let goes_on = inst.flow() == Flow::Next && !last;
-        let registers = if goes_on { after.registers } else { u16::MAX };
-        after = Live { registers, flags }.before(effects);
-        live[i] = after;
-    }
-    live
-}
-
-/// The flags that code may need, as far as a short look tells.
-fn flags_at(around: &mut dyn Surroundings, pc: u64) -> Flags {
-    let (mut unknown, mut needed, mut at) = (Flags::ARITHMETIC, Flags::NONE, pc);
-    for _ in 0..FORESIGHT {
-        let Some(insn) = superblock::peek(around, at) else { break };
-        let flags = FlagEffects::of(&insn);
-        needed = needed.or(flags.read.and(unknown));
-        unknown = unknown.without(flags.replaced());
-        match Flow::of(&insn) {
-            _ if unknown.is_empty() => return needed,
-            Flow::Next => at = insn.next_ip(),
-            Flow::Jump(target) => at = target.0,
-            _ => break,
-        }
-    }
-    needed.or(unknown)
 }
