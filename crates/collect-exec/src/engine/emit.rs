@@ -103,6 +103,12 @@ impl Emit {
         self.raw(&[rex, 0x89, 0xc0 | (from.0 & 7) << 3 | to.0 & 7]);
     }
 
+    /// `cmp one, other`.
+    pub fn compare(&mut self, one: Gp, other: Gp) {
+        let rex = 0x48 | (other.0 >> 3) << 2 | one.0 >> 3;
+        self.raw(&[rex, 0x39, 0xc0 | (other.0 & 7) << 3 | one.0 & 7]);
+    }
+
     /// `mov dword gs:[slot], value`.
     pub fn store32(&mut self, slot: u32, value: u32) {
         self.raw(&[0x65, 0xc7, 0x04, 0x25]);

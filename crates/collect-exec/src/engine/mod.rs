@@ -17,6 +17,7 @@ mod exits;
 mod flexible;
 mod fragment;
 mod glue;
+mod group;
 mod guards;
 mod hash;
 mod home;

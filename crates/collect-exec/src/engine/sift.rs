@@ -12,15 +12,17 @@
 //! it left there.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use iced_x86::Mnemonic;
-use ichnos_base::Sieve;
+use ichnos_base::{Lines, Sieve};
 use ichnos_isa_x86::{AddrExpr, Effects, Flags, Flow, Inst, MemOperand, Role, Scratch};
 
 use super::ctx::{SIEVE_FETCHED, SIEVE_LINES, SIEVE_SET, SIEVE_SLOTS, at};
 use super::emit::{Emit, Gp};
 use super::fragment::{ExitKind, Spills};
+use super::group::{self, Asked, Group};
 use super::home::Home;
 use super::needed::{self, Live};
 use super::slots::{self, CMP, MOV_FROM, MOV_TO, Place, Time, load_time};
@@ -43,25 +45,39 @@ pub struct Sifter {
     fetched: Vec<Vec<(u64, u32)>>,
     /// How many references each instruction's piece makes from that instruction on.
     left: Vec<u32>,
+    /// Which accesses are looked up before each instruction.
+    asked: Vec<Asked>,
     sieve: Sieve,
 }
 
 /// A way behind the fragment's code, to who knows more lines of the set.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Stub {
     /// The displacement that leads there.
     from: usize,
+    /// Another one.
+    also_from: Option<usize>,
     /// Where it goes on.
     back: usize,
     asks: Asks,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Asks {
     /// A fetch, by way of this register.
     Fetch(Fetch, Gp),
     /// An access: where, by way of this register, and what.
     Access(AddrExpr, Gp, u32),
+    /// The accesses of a group, one by one, by way of these two registers.
+    Members(Vec<Member>, (Gp, Gp), Lines),
+}
+
+/// An access of a group.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    operand: MemOperand,
+    /// How much earlier than the clock it is.
+    ahead: u32,
 }
 
 /// A fetch from a line.
@@ -89,13 +105,14 @@ impl Sifter {
         let live = needed::liveness(around, &insts, &effects);
         let fetched = fetched(around, &insts, sieve.code.shift);
         let left = references_left(&insts, &fetched, &pieces);
+        let asked = group::asked(&insts, &effects, &pieces, 1 << sieve.data.shift);
         let first = around.identifiers(pieces.len());
         if first + pieces.len() as u32 > sieve::MOST_PIECES {
             super::sys::die(
                 "the program has too much code to be simulated while it runs; record it first",
             );
         }
-        Self { first, insts, effects, pieces, live, fetched, left, sieve }
+        Self { first, insts, effects, pieces, live, fetched, left, asked, sieve }
     }
 
     /// What the host must know.
@@ -121,13 +138,21 @@ impl Sifter {
             self.fetch(draft, insn, Fetch { pc, line, number, set, ahead });
             draft.site(pc, Spills::NONE);
         }
-        if sieve::is_simple(inst) {
-            for operand in inst.memory() {
-                ahead -= sieved::TICK;
+        match &self.asked[insn] {
+            Asked::Own if sieve::is_simple(inst) => {
+                for operand in inst.memory() {
+                    ahead -= sieved::TICK;
+                    self.free_flags(draft, insn, pc);
+                    self.access(draft, insn, operand, ahead);
+                    draft.site(pc, Spills::NONE);
+                }
+            }
+            Asked::Group(group) => {
                 self.free_flags(draft, insn, pc);
-                self.access(draft, insn, operand, ahead);
+                self.group(draft, insn, group);
                 draft.site(pc, Spills::NONE);
             }
+            Asked::Own | Asked::Before => {}
         }
         self.give_flags(draft, insn, pc);
         if !sieve::is_simple(inst) {
@@ -203,8 +228,47 @@ impl Sifter {
         load_time(emit, time.reg, fetch.ahead);
         emit.save(place, time.reg);
         let asks = Asks::Fetch(fetch, time.reg);
-        draft.stubs.push(Stub { from, back: emit.offset(), asks });
+        draft.stubs.push(Stub { from, also_from: None, back: emit.offset(), asks });
         time.give_back(emit);
+    }
+
+    /// Looks the accesses of a group up. Those that are not all in one line are looked up one by one, behind the
+    /// fragment's code.
+    fn group(&self, draft: &mut Draft, insn: usize, group: &Group) {
+        let line = match draft.now {
+            Home::Scratch(reg) => Borrow { reg, slot: None },
+            _ => self.borrow(draft, insn, 1 << RSP, at::SPILL_FAR),
+        };
+        let slot = self.borrow(draft, insn, 1 << RSP | 1 << line.reg.0, at::SPILL_RDX);
+        let members: Vec<Member> = group
+            .members
+            .iter()
+            .map(|(insn, operand)| {
+                let later = self.left[*insn] - self.fetched[*insn].len() as u32 - 1;
+                Member { operand: *operand, ahead: later * sieved::TICK }
+            })
+            .collect();
+        let last = members.last().map_or(0, |member| member.ahead);
+        let (emit, lines) = (&mut draft.emit, self.sieve.data);
+        let keep = -1_i32 << lines.shift;
+        emit.lea(line.reg, Some(Gp(RSP)), None, group.bytes.0);
+        emit.lea(slot.reg, Some(Gp(RSP)), None, group.bytes.1);
+        emit.and64(line.reg, keep);
+        emit.and64(slot.reg, keep);
+        emit.compare(line.reg, slot.reg);
+        let apart = emit.jump_if(NOT_EQUAL);
+        emit.shr32(slot.reg, (lines.shift - 3) as u8);
+        emit.and32(slot.reg, ((1 << SIEVE_SLOTS) - 1) << 3);
+        slots::twice(emit, CMP, line.reg, (slot.reg, SIEVE_LINES));
+        let from = emit.jump_if(NOT_EQUAL);
+        load_time(emit, line.reg, last);
+        let time = if group.stores() { Time::Stored } else { Time::Loaded };
+        Place::In(slot.reg).op(emit, MOV_TO, line.reg, time);
+        let back = emit.offset();
+        let asks = Asks::Members(members, (line.reg, slot.reg), lines);
+        draft.stubs.push(Stub { from, also_from: Some(apart), back, asks });
+        slot.give_back(emit);
+        line.give_back(emit);
     }
 
     fn access(&self, draft: &mut Draft, insn: usize, operand: &MemOperand, ahead: u32) {
@@ -214,12 +278,7 @@ impl Sifter {
             Home::Scratch(reg) => Borrow { reg, slot: None },
             _ => self.borrow(draft, insn, used, at::SPILL_FAR),
         };
-        let kind = match operand.role {
-            Role::Store => line::STORE,
-            Role::Both => line::LOAD | line::STORE,
-            Role::Load | Role::Prefetch | Role::Flush => line::LOAD,
-        };
-        let what = kind as u32 | operand.size.max(1) << sieved::SIZE | ahead << sieved::AHEAD;
+        let (what, time) = what(operand, ahead);
         let asks = Asks::Access(operand.address, line.reg, what);
         let fixed = self.fixed(operand);
         let slot = match fixed {
@@ -230,7 +289,7 @@ impl Sifter {
         let place = match (slot, fixed) {
             (Some(slot), _) => {
                 slots::address(emit, line.reg, &operand.address);
-                self.look_up(emit, (line.reg, slot.reg), operand.size);
+                slots::look_up(emit, (line.reg, slot.reg), operand.size, self.sieve.data);
                 Place::In(slot.reg)
             }
             (None, place) => {
@@ -244,14 +303,13 @@ impl Sifter {
             }
         };
         let from = emit.jump_if(NOT_EQUAL);
-        let time = if kind == line::LOAD { Time::Loaded } else { Time::Stored };
         if sieved::may_be_undone(operand) {
             place.op(emit, MOV_FROM, line.reg, time);
             emit.save(at::UNDO, line.reg);
         }
         load_time(emit, line.reg, ahead);
         place.op(emit, MOV_TO, line.reg, time);
-        draft.stubs.push(Stub { from, back: emit.offset(), asks });
+        draft.stubs.push(Stub { from, also_from: None, back: emit.offset(), asks });
         if let Some(slot) = slot {
             slot.give_back(emit);
         }
@@ -264,17 +322,6 @@ impl Sifter {
         let last = first.wrapping_add(u64::from(operand.size.max(1)) - 1);
         let fixed = operand.address.is_constant() && first >> shift == last >> shift;
         fixed.then(|| 8 * ((first >> shift) as u32 & ((1 << SIEVE_SLOTS) - 1)))
-    }
-
-    /// Compares the line of an address with the one in its slot; an address that is not aligned never is equal.
-    fn look_up(&self, emit: &mut Emit, (line, slot): (Gp, Gp), size: u32) {
-        let lines = self.sieve.data;
-        let keep = (-1_i32 << lines.shift) | (size.next_power_of_two() as i32 - 1);
-        emit.copy32(slot, line);
-        emit.and64(line, keep);
-        emit.shr32(slot, (lines.shift - 3) as u8);
-        emit.and32(slot, ((1 << SIEVE_SLOTS) - 1) << 3);
-        slots::twice(emit, CMP, line, (slot, SIEVE_LINES));
     }
 
     /// A register to use before an instruction.
@@ -313,8 +360,18 @@ impl Borrow {
     }
 }
 
+/// What is told about an access, and which time is its.
+fn what(operand: &MemOperand, ahead: u32) -> (u32, Time) {
+    let (kind, time) = match operand.role {
+        Role::Store => (line::STORE, Time::Stored),
+        Role::Both => (line::LOAD | line::STORE, Time::Stored),
+        Role::Load | Role::Prefetch | Role::Flush => (line::LOAD, Time::Loaded),
+    };
+    (kind as u32 | operand.size.max(1) << sieved::SIZE | ahead << sieved::AHEAD, time)
+}
+
 /// Whether an instruction may stop before it has done anything.
-fn may_fault(inst: &Inst) -> bool {
+pub fn may_fault(inst: &Inst) -> bool {
     let plain = matches!(inst.flow(), Flow::Next | Flow::Cond(_) | Flow::Jump(_));
     !plain || !inst.memory().is_empty() || matches!(inst.mnemonic(), Mnemonic::Div | Mnemonic::Idiv)
 }
@@ -325,9 +382,14 @@ const RSP: u8 = 4;
 
 /// Writes the ways behind its code that a fragment has gathered.
 pub fn write_stubs(draft: &mut Draft) {
-    for stub in std::mem::take(&mut draft.stubs) {
+    // Those of a group have ways of their own.
+    let mut stubs = VecDeque::from(std::mem::take(&mut draft.stubs));
+    while let Some(stub) = stubs.pop_front() {
         let emit = &mut draft.emit;
         emit.land(stub.from);
+        if let Some(from) = stub.also_from {
+            emit.land(from);
+        }
         let back = emit.base() + stub.back as u64;
         // Words are stored whole, because they are read so: the processor waits long for what was stored in parts.
         match stub.asks {
@@ -341,6 +403,20 @@ pub fn write_stubs(draft: &mut Draft) {
                 emit.store32(at::TELL_WHAT, line::FETCH as u32 | fetch.ahead << sieved::AHEAD);
                 emit.store32(at::UNDO_FETCH_PC, fetch.pc as u32);
                 emit.jump_slot(at::GLUE_TELL_FETCH);
+            }
+            Asks::Members(members, (line, slot), lines) => {
+                for Member { operand, ahead } in members {
+                    let (what, time) = what(&operand, ahead);
+                    slots::address(emit, line, &operand.address);
+                    slots::look_up(emit, (line, slot), operand.size, lines);
+                    let from = emit.jump_if(NOT_EQUAL);
+                    load_time(emit, line, ahead);
+                    Place::In(slot).op(emit, MOV_TO, line, time);
+                    let asks = Asks::Access(operand.address, line, what);
+                    stubs.push_back(Stub { from, also_from: None, back: emit.offset(), asks });
+                }
+                let there = emit.jump();
+                emit.fix32(there, back.wrapping_sub(emit.here()) as u32);
             }
             Asks::Access(expr, reg, what) => {
                 slots::address(emit, reg, &expr);

@@ -1,9 +1,10 @@
 //! How generated code finds a line behind a sieve, and when it was used: where that lies is said in `ctx`.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use ichnos_base::Lines;
 use ichnos_isa_x86::{AddrExpr, Index, Segment};
 
-use super::ctx::{SIEVE_LINES, SIEVE_STORED, at};
+use super::ctx::{SIEVE_LINES, SIEVE_SLOTS, SIEVE_STORED, at};
 use super::emit::{Emit, Gp};
 
 /// `cmp reg, place`.
@@ -76,4 +77,15 @@ pub fn address(emit: &mut Emit, to: Gp, expr: &AddrExpr) {
         emit.raw(&[0x65, 0x48 | (to.0 >> 3) << 2, 0x03, 4 | (to.0 & 7) << 3, 0x25]); // add to, gs:[fs]
         emit.raw(&at::FS.to_le_bytes());
     }
+}
+
+/// Compares the line of an address with the one in its slot, of which eight times the number is left; an address that is not
+/// aligned never is equal.
+pub fn look_up(emit: &mut Emit, (line, slot): (Gp, Gp), size: u32, lines: Lines) {
+    let keep = (-1_i32 << lines.shift) | (size.next_power_of_two() as i32 - 1);
+    emit.copy32(slot, line);
+    emit.and64(line, keep);
+    emit.shr32(slot, (lines.shift - 3) as u8);
+    emit.and32(slot, ((1 << SIEVE_SLOTS) - 1) << 3);
+    twice(emit, CMP, line, (slot, SIEVE_LINES));
 }

@@ -403,7 +403,7 @@ impl<O: Observe> Sink for Hierarchy<O> {
 
     fn sifted(&mut self, id: ThreadId, lines: &[Line]) -> Result<bool, Infallible> {
         let thread = self.thread(id);
-        lines.iter().for_each(|&line| self.told_line(&thread, line));
+        self.told_lines(&thread, lines);
         Ok(true)
     }
 

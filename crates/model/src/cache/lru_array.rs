@@ -38,6 +38,15 @@ impl LruArray {
         self.words.get_mut(start).filter(|word| same(**word, entry(line)))
     }
 
+    /// Has the host fetch the words of a line's set, eight to a line of its own.
+    #[inline]
+    pub(crate) fn look_ahead(&self, line: u64) {
+        let start = self.index.set(line) * self.ways;
+        for word in self.words[start..start + self.ways].iter().step_by(8) {
+            std::hint::black_box(*word);
+        }
+    }
+
     /// Puts an absent line in the place of a present one. The order of the set is then no longer that of its use:
     /// whoever asks for this says always which line has to go, or uses all lines of the set again first.
     #[inline]

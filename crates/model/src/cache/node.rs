@@ -338,6 +338,14 @@ impl Node {
         Some(gone)
     }
 
+    /// Has the host fetch what an access to an address will need.
+    #[inline]
+    pub(crate) fn look_ahead(&self, at: u64) {
+        if let AnyArray::Lru(array) = &self.array {
+            array.look_ahead(at >> self.shift);
+        }
+    }
+
     /// A line that has just come is dirty already.
     pub(crate) fn receive_dirt(&mut self, line: u64) {
         if self.write == WritePolicy::Back {

@@ -13,7 +13,7 @@ use super::config::{
     Allocate, CacheConfig, Caches, HierarchyConfig, Placement, Sharing, Straddle, WritePolicy,
 };
 use super::entry::DIRTY;
-use super::graph::Request;
+use super::graph::{MEMORY, Request};
 use super::hierarchy::{Hierarchy, Ports, Thread};
 use super::node::{Node, Part};
 use super::observe::Observe;
@@ -48,9 +48,26 @@ fn lines(cache: &CacheConfig) -> Option<Lines> {
     Some(Lines { shift, sets, ways: cache.ways, known })
 }
 
+/// How many lines ahead the next level's set is looked at, so that the host has it at hand by then: most lines that are told miss
+/// the first level, and the tables of a large cache do not fit into those of the host.
+const AHEAD: usize = 8;
+
 impl<O: Observe> Hierarchy<O> {
+    /// Lines that were told.
+    pub(super) fn told_lines(&mut self, thread: &Thread, lines: &[Line]) {
+        let below = self.graph.nodes.get(thread.ports.data).map_or(MEMORY, |node| node.next);
+        for (i, &line) in lines.iter().enumerate() {
+            if let (Some(node), Some(Line::Instead { line, .. })) =
+                (self.graph.nodes.get(below), lines.get(i + AHEAD))
+            {
+                node.look_ahead(line.0 ^ thread.space);
+            }
+            self.told_line(thread, line);
+        }
+    }
+
     /// A line that was told.
-    pub(super) fn told_line(&mut self, thread: &Thread, line: Line) {
+    fn told_line(&mut self, thread: &Thread, line: Line) {
         match line {
             Line::Fetch(addr) => {
                 self.instructions = self.instructions.wrapping_add(1);

@@ -1,0 +1,135 @@
+//! Accesses to the stack that follow each other and mostly lie in one line: what a function saves when it is entered, and what it
+//! takes back. They are looked up at once, before the first of them.
+//!
+//! In a group there are no other accesses and nothing that may fault, save an access of its own to the
+//! stack, whose use of a line nobody takes back (`sieved::may_be_undone`).
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::ops::Range;
+
+use iced_x86::{Mnemonic, OpKind, Register};
+use ichnos_isa_x86::{AddrExpr, Effects, Gpr, Index, Inst, MemOperand, Reg, Role, Segment};
+
+use crate::sieve;
+
+/// Which accesses are looked up before an instruction.
+#[derive(Clone, Debug)]
+pub enum Asked {
+    /// Its own.
+    Own,
+    /// Those of a group, of which its own is the first.
+    Group(Group),
+    /// None: it belongs to a group that was looked up before.
+    Before,
+}
+
+/// The accesses of a group, by the stack pointer before the first of them.
+#[derive(Clone, Debug, Default)]
+pub struct Group {
+    /// Their instructions and operands.
+    pub members: Vec<(usize, MemOperand)>,
+    /// The lowest and the highest byte.
+    pub bytes: (i32, i32),
+}
+
+impl Group {
+    /// A group with one more member, if that lies within so many bytes of the others.
+    fn with(&self, insn: usize, operand: MemOperand, most: u32) -> Option<Self> {
+        let first = i32::try_from(operand.address.disp).ok()?;
+        let last = first.checked_add(operand.size as i32 - 1)?;
+        let (low, high) = if self.members.is_empty() { (first, last) } else { self.bytes };
+        let bytes = (low.min(first), high.max(last));
+        if bytes.1.abs_diff(bytes.0) >= most {
+            return None;
+        }
+        let mut members = self.members.clone();
+        members.push((insn, operand));
+        Some(Self { members, bytes })
+    }
+
+    /// Whether anything is stored to.
+    pub fn stores(&self) -> bool {
+        self.members.iter().any(|(_, operand)| operand.role != Role::Load)
+    }
+}
+
+/// What is looked up before each instruction of a superblock whose lines have so many bytes.
+pub fn asked(
+    insts: &[Inst],
+    effects: &[Effects],
+    pieces: &[Range<usize>],
+    line: u32,
+) -> Vec<Asked> {
+    let mut asked = vec![Asked::Own; insts.len()];
+    for piece in pieces {
+        let mut group = Group::default();
+        let mut moved = 0;
+        for insn in piece.clone() {
+            let inst = &insts[insn];
+            match stack_operand(inst, moved) {
+                Some(operand) => match group.with(insn, operand, line) {
+                    Some(larger) => group = larger,
+                    None => {
+                        close(&mut group, &mut asked);
+                        moved = 0;
+                        let first =
+                            stack_operand(inst, 0).map(|first| group.with(insn, first, line));
+                        group = first.flatten().unwrap_or_default();
+                    }
+                },
+                None if super::sift::may_fault(inst) => close(&mut group, &mut asked),
+                None => {}
+            }
+            if group.members.is_empty() {
+                moved = 0;
+            }
+            if effects[insn].written.has(Reg::gpr(Gpr::Rsp)) {
+                match motion(inst) {
+                    Some(by) if !group.members.is_empty() => moved += by,
+                    Some(_) => {}
+                    None => close(&mut group, &mut asked),
+                }
+            }
+        }
+        close(&mut group, &mut asked);
+    }
+    asked
+}
+
+fn close(group: &mut Group, asked: &mut [Asked]) {
+    let group = std::mem::take(group);
+    let [(first, _), others @ ..] = &group.members[..] else { return };
+    if others.is_empty() {
+        return;
+    }
+    others.iter().for_each(|&(insn, _)| asked[insn] = Asked::Before);
+    let first = *first;
+    asked[first] = Asked::Group(group);
+}
+
+/// The one operand of an instruction, if that is on the stack, as seen when the stack pointer was `moved` less.
+fn stack_operand(inst: &Inst, moved: i64) -> Option<MemOperand> {
+    let [operand] = *inst.memory() else { return None };
+    let AddrExpr { base, index, segment, disp, .. } = operand.address;
+    let on_stack = base == Some(Gpr::Rsp) && index == Index::None && segment == Segment::Flat;
+    let disp = disp.checked_add(moved)?;
+    (on_stack && sieve::is_simple(inst))
+        .then_some(MemOperand { address: AddrExpr { disp, ..operand.address }, ..operand })
+}
+
+/// By how much an instruction moves the stack pointer, if that is known.
+fn motion(inst: &Inst) -> Option<i64> {
+    let raw = inst.raw();
+    let size = || inst.memory().first().map(|operand| i64::from(operand.size));
+    let constant = |kind: OpKind| {
+        matches!(kind, OpKind::Immediate8to64 | OpKind::Immediate32to64)
+            && raw.op0_register() == Register::RSP
+    };
+    match inst.mnemonic() {
+        Mnemonic::Push => size().map(|size| -size),
+        Mnemonic::Pop if raw.op0_register() != Register::RSP => size(),
+        Mnemonic::Sub if constant(raw.op1_kind()) => Some((raw.immediate(1) as i64).wrapping_neg()),
+        Mnemonic::Add if constant(raw.op1_kind()) => Some(raw.immediate(1) as i64),
+        _ => None,
+    }
+}
