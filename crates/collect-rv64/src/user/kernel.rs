@@ -22,7 +22,7 @@ use crate::user::signal::{
     Action, Effect, Info, Queue, SIGCHLD, SIGCONT, SIGKILL, SIGNALS, SignalSet,
 };
 use crate::user::space::{Space, View};
-use crate::user::syscall::Timer;
+use crate::user::syscall::{ProcessFile, SignalFile, Timer};
 
 /// The first process's number. Fixed, like everything that programs can print.
 const FIRST_PID: u32 = 1000;
@@ -72,6 +72,10 @@ pub(crate) struct Kernel {
     pub(crate) news: Vec<News>,
     /// Timers that are files.
     pub(crate) timers: Vec<Timer>,
+    /// Files that signals are read from.
+    pub(crate) signal_files: Vec<SignalFile>,
+    /// Files that stand for processes.
+    pub(crate) process_files: Vec<ProcessFile>,
 }
 
 /// One process's memory as its harts reach it.
@@ -132,6 +136,8 @@ impl Kernel {
             next_pid: FIRST_PID,
             news: Vec::new(),
             timers: Vec::new(),
+            signal_files: Vec::new(),
+            process_files: Vec::new(),
         };
         for (program, command) in config.commands() {
             kernel.begin(config, program, &command)?;
@@ -165,6 +171,7 @@ impl Kernel {
             stop_told: false,
             pending: Queue::default(),
             alarm: None,
+            timers: Vec::new(),
         });
         let thread = ThreadId(self.threads.len() as u32);
         self.threads.push(Thread::new(thread, pid, process));

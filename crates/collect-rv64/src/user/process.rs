@@ -10,6 +10,7 @@ use rustix::fd::OwnedFd;
 use crate::cpu::{Cpu, FloatState};
 use crate::user::signal::{Action, Queue, SIGNALS, SignalSet};
 use crate::user::space::Space;
+use crate::user::syscall::PosixTimer;
 
 /// An open file of a process.
 #[derive(Clone, Debug)]
@@ -44,6 +45,8 @@ pub(crate) struct Process {
     pub(crate) pending: Queue,
     /// When SIGALRM comes, and how long after that again.
     pub(crate) alarm: Option<(u64, u64)>,
+    /// Its other timers, by number.
+    pub(crate) timers: Vec<Option<PosixTimer>>,
 }
 
 /// What a thread waits for.

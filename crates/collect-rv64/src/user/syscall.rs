@@ -2,13 +2,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod address;
+mod attributes;
 mod control;
 mod files;
 mod folders;
 mod info;
 mod mapping;
+mod posix_timers;
+mod process_files;
 mod processes;
 mod readiness;
+mod signal_files;
 mod signals;
 mod sockets;
 mod threads;
@@ -22,6 +26,9 @@ use rustix::io::Errno;
 use crate::user::kernel::Kernel;
 use crate::user::process::{Process, Wait};
 use crate::user::space::View;
+pub(crate) use posix_timers::PosixTimer;
+pub(crate) use process_files::ProcessFile;
+pub(crate) use signal_files::SignalFile;
 use sockets::Peer;
 pub(crate) use timers::Timer;
 pub(crate) use waiting::{expire, idle};
@@ -90,9 +97,17 @@ pub(crate) fn perform(kernel: &mut Kernel, thread: usize, number: u64) -> Answer
     if !kernel.timers.is_empty() {
         timers::tick(kernel);
     }
+    if !kernel.signal_files.is_empty() {
+        signal_files::tick(kernel);
+    }
+    if !kernel.process_files.is_empty() {
+        process_files::tick(kernel);
+    }
     let mut call = Call { kernel, thread, args };
     let c = &mut call;
     match number {
+        8..=10 => c.attribute(number).into(),
+        11..=13 => c.attributes(number).into(),
         17 => c.getcwd().into(),
         19 => c.eventfd2().into(),
         20 => c.epoll_create1().into(),
@@ -136,6 +151,9 @@ pub(crate) fn perform(kernel: &mut Kernel, thread: usize, number: u64) -> Answer
         71 => c.sendfile().into(),
         72 => c.pselect6().into(),
         73 => c.ppoll().into(),
+        74 => c.signalfd4().into(),
+        76 => c.splice().into(),
+        77 => c.tee().into(),
         78 => c.readlinkat().into(),
         79 => c.newfstatat().into(),
         80 => c.fstat().into(),
@@ -155,11 +173,17 @@ pub(crate) fn perform(kernel: &mut Kernel, thread: usize, number: u64) -> Answer
         102 => c.getitimer().into(),
         103 => c.setitimer().into(),
         101 => c.nanosleep().into(),
+        107 => c.timer_create().into(),
+        108 => c.timer_gettime().into(),
+        109 => c.timer_getoverrun().into(),
+        110 => c.timer_settime().into(),
+        111 => c.timer_delete().into(),
         113 => c.clock_gettime().into(),
         114 => c.clock_getres().into(),
         115 => c.clock_nanosleep().into(),
         // One policy, one priority, one processor.
-        118..=120 | 122 | 125 | 126 | 140 => Answer::Value(0),
+        118..=120 | 122 | 140 => Answer::Value(0),
+        125 | 126 => c.priority_limit(number).into(),
         121 => c.sched_getparam().into(),
         141 => Answer::Value(20),
         123 => c.sched_getaffinity().into(),
@@ -220,6 +244,7 @@ pub(crate) fn perform(kernel: &mut Kernel, thread: usize, number: u64) -> Answer
         227 => c.msync().into(),
         // All memory is resident.
         228..=231 => Answer::Value(0),
+        232 => c.mincore().into(),
         233 => c.madvise().into(),
         242 => c.accept(args[3]).into(),
         240 => c.rt_tgsigqueueinfo().into(),
@@ -229,7 +254,11 @@ pub(crate) fn perform(kernel: &mut Kernel, thread: usize, number: u64) -> Answer
         276 => c.renameat2().into(),
         278 => c.getrandom().into(),
         279 => c.memfd_create().into(),
+        283 => c.membarrier().into(),
+        285 => c.copy_file_range().into(),
         291 => c.statx().into(),
+        424 => c.pidfd_send_signal().into(),
+        434 => c.pidfd_open().into(),
         435 => c.clone3().into(),
         436 => c.close_range().into(),
         _ => Answer::Error(Errno::NOSYS),

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::{Read as _, Seek as _};
 use std::path::Path;
+use std::process::Command;
 
 use ichnos_base::{
     Batch, Code, EndStatus, Event, GuestVa, InsnKind, ProcessId, Record, Sink, ThreadId, Totals,
@@ -24,6 +25,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("threads", &[]),
     ("unix", &["file-of-the-test"]),
     ("channels", &[]),
+    ("calls", &[]),
 ];
 
 #[test]
@@ -57,6 +59,25 @@ fn dynamic_programs_behave_as_under_qemu() {
         let (ours, _, _) = here(&program, args, &folder, Some(SYSROOT));
         assert_eq!(ours, theirs, "{name}");
     }
+}
+
+/// What QEMU does not say, the host's kernel does.
+#[test]
+fn descriptors_without_room_are_cut_as_on_the_host() {
+    if !ichnos_testkit::tool::have("collect-rv64: cut descriptors", &["gcc"]) {
+        return;
+    }
+    let folder = Folder::new("cut");
+    let Some(program) = compile(&folder, "calls", &["-static"]) else { return };
+    let native = folder.0.join("calls.native");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests/calls.c");
+    let mut gcc = Command::new("gcc");
+    gcc.arg("-o").arg(&native).arg(source);
+    assert!(gcc.status().expect("gcc runs").success(), "the program does not compile");
+    let theirs = Command::new(&native).arg("cut").output().expect("it runs").stdout;
+    let theirs = String::from_utf8_lossy(&theirs).into_owned();
+    assert!(theirs.contains("flags: 8") && theirs.contains("files: 3"), "{theirs}");
+    assert_eq!(here(&program, &["cut"], &folder, None).0.output, theirs);
 }
 
 /// The host's network decides when bytes arrive, so such a program behaves the
@@ -173,6 +194,7 @@ fn records_follow_the_program() {
             "threads" => 7,
             "unix" => 2,
             "channels" => 10,
+            "calls" => 3,
             _ => 1,
         };
         assert_eq!(checker.started, threads, "{name}");

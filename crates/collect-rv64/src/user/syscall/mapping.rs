@@ -207,6 +207,19 @@ impl Call<'_> {
         Ok(start)
     }
 
+    /// All memory that is mapped is resident.
+    pub(super) fn mincore(&mut self) -> Result<u64, Errno> {
+        let [start, len, vector, ..] = self.args;
+        let start = aligned(start)?;
+        if !self.view().space.is_mapped(start, whole_pages(len)?) {
+            return Err(Errno::NOMEM);
+        }
+        for n in 0..len.div_ceil(PAGE) {
+            self.view().write(vector + n, &[1])?;
+        }
+        Ok(0)
+    }
+
     pub(super) fn madvise(&mut self) -> Result<u64, Errno> {
         let [start, len, advice, ..] = self.args;
         let (start, len) = (aligned(start)?, whole_pages(len)?);

@@ -128,6 +128,7 @@ impl Call<'_> {
             stop_told: false,
             pending: Queue::default(),
             alarm: None,
+            timers: Vec::new(),
         };
         self.kernel.processes.push(child);
         id.index()
@@ -195,6 +196,7 @@ impl Call<'_> {
         self.view().clear();
         let p = self.process();
         p.threads = 1;
+        p.timers.clear();
         p.program = command.file.canonicalize().unwrap_or_else(|_| command.file.clone());
         for file in &mut p.files {
             if file.as_ref().is_some_and(|f| f.close_on_exec) {
@@ -252,6 +254,7 @@ impl Call<'_> {
             1 => Whom::One(id as u32),
             2 if id == 0 => Whom::Group(self.process().group),
             2 => Whom::Group(id as u32),
+            3 => Whom::One(self.process_of(id)?),
             _ => return Err(Errno::INVAL),
         };
         let found = self.changed_child(whom, options)?;

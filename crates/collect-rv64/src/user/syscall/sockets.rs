@@ -246,7 +246,10 @@ impl Call<'_> {
             (view.read_u64(va)?, view.read_u64(va + 16)?, view.read_u64(va + 24)?);
         let places = self.places(parts, count)?;
         let room = places.iter().fold(0u64, |sum, (_, len)| sum.saturating_add(*len));
-        if self.view().read_u64(va + 40)? > 0 && flags & MSG_TRUNC == 0 {
+        // Files come over local sockets, and it is said if there is no room for them.
+        let socket = self.host_file(fd)?;
+        let local = sockopt::socket_domain(&*socket)? == AddressFamily::UNIX;
+        if (local || self.view().read_u64(va + 40)? > 0) && flags & MSG_TRUNC == 0 {
             let mut received = match self.receive_files((fd, flags), room.min(MOST) as usize)? {
                 Ok(received) => received,
                 Err(wait) => return Ok(wait),

@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsRawFd as _, OwnedFd};
 use rustix::fs::FileType;
 use rustix::io::Errno;
+use rustix::pipe::SpliceFlags;
 
 use super::{Answer, Call};
 use crate::user::process::Wait;
@@ -62,6 +63,9 @@ impl Call<'_> {
         at: Option<u64>,
     ) -> Result<Answer, Errno> {
         let file = self.host_file(fd)?;
+        if let Some(place) = self.signal_file(&file).filter(|_| at.is_none()) {
+            return self.read_signals(&file, place, places);
+        }
         if at.is_none()
             && let Some(wait) = self.await_file(&file, PollFlags::IN)?
         {
@@ -227,5 +231,61 @@ impl Call<'_> {
         let moved = rustix::fs::sendfile(&*to, &*from, Some(&mut offset), count)?;
         self.view().write_u64(offset_at, offset)?;
         Ok(moved as u64)
+    }
+
+    /// An offset that a call reads and moves on; the file's own if none.
+    fn offset_at(&mut self, va: u64) -> Result<Option<u64>, Errno> {
+        if va == 0 { Ok(None) } else { self.view().read_u64(va).map(Some) }
+    }
+
+    fn move_offset(&mut self, va: u64, offset: Option<u64>) -> Result<(), Errno> {
+        offset.map_or(Ok(()), |offset| self.view().write_u64(va, offset))
+    }
+
+    pub(super) fn copy_file_range(&mut self) -> Result<u64, Errno> {
+        let [from, from_at, to, to_at, count, flags] = self.args;
+        if flags != 0 {
+            return Err(Errno::INVAL);
+        }
+        let (source, target) = (self.host_file(from)?, self.host_file(to)?);
+        let (mut input, mut output) = (self.offset_at(from_at)?, self.offset_at(to_at)?);
+        let count = (count as usize).min(MOST);
+        let moved = rustix::fs::copy_file_range(
+            &*source,
+            input.as_mut(),
+            &*target,
+            output.as_mut(),
+            count,
+        )?;
+        self.move_offset(from_at, input)?;
+        self.move_offset(to_at, output)?;
+        Ok(moved as u64)
+    }
+
+    pub(super) fn splice(&mut self) -> Result<Answer, Errno> {
+        let [from, from_at, to, to_at, count, flags] = self.args;
+        let (source, target) = (self.host_file(from)?, self.host_file(to)?);
+        for (file, ready) in [(&source, PollFlags::IN), (&target, PollFlags::OUT)] {
+            if let Some(wait) = self.await_file(file, ready)? {
+                return Ok(wait);
+            }
+        }
+        let (mut input, mut output) = (self.offset_at(from_at)?, self.offset_at(to_at)?);
+        // Both are ready: nothing waits on the host.
+        let flags = SpliceFlags::from_bits_truncate(flags as u32) | SpliceFlags::NONBLOCK;
+        let count = (count as usize).min(MOST);
+        let (source, target) = (&*source, &*target);
+        let moved =
+            rustix::pipe::splice(source, input.as_mut(), target, output.as_mut(), count, flags)?;
+        self.move_offset(from_at, input)?;
+        self.move_offset(to_at, output)?;
+        Ok(Answer::Value(moved as u64))
+    }
+
+    pub(super) fn tee(&mut self) -> Result<u64, Errno> {
+        let [from, to, count, flags, ..] = self.args;
+        let (source, target) = (self.host_file(from)?, self.host_file(to)?);
+        let flags = SpliceFlags::from_bits_truncate(flags as u32) | SpliceFlags::NONBLOCK;
+        Ok(rustix::pipe::tee(&*source, &*target, (count as usize).min(MOST), flags)? as u64)
     }
 }

@@ -11,7 +11,7 @@ use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use rustix::io::Errno;
 
 use super::transfer::ready;
-use super::{Answer, Call, timers};
+use super::{Answer, Call, posix_timers, process_files, signal_files, timers};
 use crate::error::Error;
 use crate::user::kernel::Kernel;
 use crate::user::process::Wait;
@@ -34,7 +34,10 @@ pub(crate) fn expire(kernel: &mut Kernel) {
         }
     }
     ring(kernel);
+    posix_timers::ring(kernel);
     timers::tick(kernel);
+    signal_files::tick(kernel);
+    process_files::tick(kernel);
     wake_files(kernel);
 }
 
@@ -85,6 +88,7 @@ pub(crate) fn idle(kernel: &mut Kernel) -> Result<(), Error> {
         })
         .chain(alarms)
         .chain(timers::next(kernel))
+        .chain(posix_timers::next(kernel))
         .min();
     let files: Vec<(Rc<OwnedFd>, PollFlags)> = waited_files(kernel);
     if let Some(deadline) = deadline {
