@@ -23,12 +23,12 @@ pub struct ChoiceArgs {
     #[arg(long, value_name = "EXEC:INST", value_parser = turns)]
     sample: Option<(u64, u64)>,
     /// Record from here on: a count of each thread's own instructions, or events, (`10M`), or a time after
-    /// the program's start (`2s`, `500ms`); or, of programs built by `ichnos cc`, a function (`@solve`): each time
-    /// that it is entered.
-    #[arg(long, value_name = "COUNT|TIME|@FUNCTION", value_parser = place)]
+    /// the program's start (`2s`, `500ms`); or, of programs built by `ichnos cc`, a function (`@solve`) or a marker of
+    /// `docs/ichnos_marker.h` (`marker:solve`): each time that it is entered.
+    #[arg(long, value_name = "COUNT|TIME|@FUNCTION|marker:NAME", value_parser = place)]
     start: Option<Place>,
     /// Record until here, likewise; the program runs on.
-    #[arg(long, value_name = "COUNT|TIME|@FUNCTION", value_parser = place)]
+    #[arg(long, value_name = "COUNT|TIME|@FUNCTION|marker:NAME", value_parser = place)]
     stop: Option<Place>,
     /// Let `ichnos control` switch the recording on and off.
     #[arg(long)]
@@ -47,10 +47,13 @@ pub struct ChoiceArgs {
     /// for so long.
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "every")]
     r#for: Option<Duration>,
-    /// At which events a thread can begin and cease to be recorded: `calls`, or `calls,loops` (programs built by
-    /// `ichnos cc`).
+    /// At which events a thread can begin and cease to be recorded: `calls`, `loops`, or both, `calls,loops` (programs
+    /// built by `ichnos cc`).
     #[arg(long, value_name = "EVENTS", value_parser = events)]
     events: Option<asm::Events>,
+    /// The same for one function: `solve=calls,loops`, or `solve=none`. May be repeated.
+    #[arg(long, value_name = "FUNCTION=EVENTS", value_parser = events_for)]
+    events_for: Vec<(String, asm::Events)>,
 }
 
 /// A place in a run.
@@ -75,6 +78,10 @@ fn place(text: &str) -> Result<Place, String> {
     if let Some(name) = text.strip_prefix('@').filter(|name| !name.is_empty()) {
         return Ok(Place::Function(name.to_owned()));
     }
+    // What `docs/ichnos_marker.h` makes of a marker.
+    if let Some(name) = text.strip_prefix("marker:").filter(|name| !name.is_empty()) {
+        return Ok(Place::Function(format!("ichnos_marker_{name}")));
+    }
     if text.ends_with('s') {
         return duration(text).map(Place::Time);
     }
@@ -94,9 +101,17 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 fn events(text: &str) -> Result<asm::Events, String> {
     match text {
         "calls" => Ok(asm::Events::Calls),
+        "loops" => Ok(asm::Events::Loops),
         "calls,loops" | "loops,calls" => Ok(asm::Events::CallsAndLoops),
-        _ => Err(format!("there are no events `{text}`: `calls`, or `calls,loops`")),
+        _ => Err(format!("there are no events `{text}`: `calls`, `loops`, or `calls,loops`")),
     }
+}
+
+fn events_for(text: &str) -> Result<(String, asm::Events), String> {
+    let bad = || format!("`{text}` is not like solve=calls,loops");
+    let (name, said) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(bad)?;
+    let said = if said == "none" { asm::Events::None } else { events(said)? };
+    Ok((name.to_owned(), said))
 }
 
 /// How a program built by `ichnos cc` is recorded, and what switches the recording as time goes by.
@@ -118,7 +133,7 @@ impl ChoiceArgs {
     /// What is recorded of a program that runs from the code cache, if not everything.
     pub fn exec(&self) -> Result<Option<exec::Choice>> {
         let Self { sample, start, stop, paused, shared, every, events, .. } = self;
-        if shared.is_some() || every.is_some() || events.is_some() {
+        if shared.is_some() || every.is_some() || events.is_some() || !self.events_for.is_empty() {
             bail!("--shared, --every and --events are for programs built by `ichnos cc`");
         }
         if self.is_all() {
@@ -157,6 +172,7 @@ impl ChoiceArgs {
             },
         };
         choice.events = self.events.unwrap_or_default();
+        choice.events_for.clone_from(&self.events_for);
         Ok(Some((choice, switched)))
     }
 
@@ -261,7 +277,11 @@ mod tests {
             assert!(turns(bad).is_err(), "{bad}");
         }
         assert_eq!(events("calls,loops"), Ok(asm::Events::CallsAndLoops));
-        assert!(events("loops").is_err());
+        assert_eq!(events("loops"), Ok(asm::Events::Loops));
+        assert!(events("turns").is_err());
+        assert_eq!(events_for("f=none"), Ok(("f".into(), asm::Events::None)));
+        assert!(events_for("calls").is_err() && events_for("=calls").is_err());
+        assert_eq!(place("marker:a"), Ok(Place::Function("ichnos_marker_a".into())));
     }
 
     #[test]

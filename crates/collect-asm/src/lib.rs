@@ -28,7 +28,7 @@ mod note;
 mod run;
 
 pub use build::{ASSEMBLER, assemble, compile};
-pub use code::{CodeSize, entries, has_notes, noted};
+pub use code::{CodeSize, entries, event_places, has_notes, noted};
 pub use ichnos_rt::{Randomize, Word};
 
 pub use error::{Error, RecordError};

@@ -5,6 +5,11 @@
  *   ichnos record --tool ./libsix.so --sample 1000:10 -- ./prog
  *   ichnos sim --model ./libsix.so prog.ichnos
  *
+ * Inside the program, once it is linked with the library; what it found is then printed at its end, all threads together:
+ *
+ *   ichnos cc --tool ./libsix.so -- gcc -O2 prog.c -o prog
+ *   ichnos record -o none --sample 1000:10 -- ./prog
+ *
  * The first count is that of references to lines of 64 bytes; the others are misses. The tests compare those with
  * modulo placement and LRU with another cache.
  *
@@ -15,7 +20,9 @@
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0 */
 #include "ichnos_model.h"
+#include "ichnos_tool.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -268,4 +275,48 @@ const ichnos_model *ichnos_model_entry(void) {
                                        .report = report,
                                        .destroy = destroy};
     return &table;
+}
+
+/* The same inside a program: each thread has a model with one thread. */
+struct inside {
+    struct six six;
+    struct thread own;
+    struct inside *next;
+};
+
+static struct inside *_Atomic all;
+static __thread struct inside *mine;
+
+static struct inside *begin(void) {
+    struct inside *inside = calloc(1, sizeof *inside);
+    if (!inside)
+        return NULL;
+    inside->own.seed = 1;
+    inside->next = atomic_load(&all);
+    while (!atomic_compare_exchange_weak(&all, &inside->next, inside))
+        continue;
+    return mine = inside;
+}
+
+void ichnos_tool_load(uint64_t addr, uint64_t size) {
+    struct inside *inside = mine ? mine : begin();
+    uint64_t last = (addr + (size ? size - 1 : 0)) >> LINE_BITS;
+    for (uint64_t line = addr >> LINE_BITS; inside && line <= last; line++)
+        reference(&inside->six, &inside->own, line + 1);
+}
+
+void ichnos_tool_store(uint64_t addr, uint64_t size) { ichnos_tool_load(addr, size); }
+
+__attribute__((destructor)) static void tell(void) {
+    struct six sum = {0};
+    for (struct inside *inside = atomic_load(&all); inside; inside = inside->next) {
+        sum.references += inside->six.references;
+        for (unsigned which = 0; which < CACHES; which++)
+            sum.misses[which] += inside->six.misses[which];
+    }
+    if (!sum.references)
+        return;
+    fprintf(stderr, "six data caches\n  references: %llu\n", (unsigned long long)sum.references);
+    for (unsigned which = 0; which < CACHES; which++)
+        fprintf(stderr, "  %s: %llu\n", names[which], (unsigned long long)sum.misses[which]);
 }

@@ -23,6 +23,6 @@ mod word;
 pub use clock::Clock;
 pub use pool::{Context, Layout, Pool};
 pub use spawn::{Randomize, spawn};
-pub use thread::{Regs, Resume, SignalSource, Thread};
+pub use thread::{Regs, Resume, SignalInfo, SignalSource, Thread};
 pub use wait::{Change, Stop, times_of_children, wait};
 pub use word::Word;

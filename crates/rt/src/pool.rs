@@ -19,7 +19,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 const PAGE: u64 = 4096;
 /// Bytes of a context.
-const CONTEXT: u64 = 64;
+const CONTEXT: u64 = 128;
 
 /// How the memory is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

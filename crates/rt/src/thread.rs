@@ -38,6 +38,10 @@ pub struct SignalSource {
     pub addr: u64,
 }
 
+/// All that is known of a signal.
+#[derive(Clone, Copy, Debug)]
+pub struct SignalInfo(libc::siginfo_t);
+
 fn check(result: libc::c_long) -> io::Result<()> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -110,6 +114,21 @@ impl Thread {
         Ok(SignalSource { code: info.si_code, addr })
     }
 
+    /// All that is known of the signal at which it is stopped.
+    pub fn signal_info(self) -> io::Result<SignalInfo> {
+        // SAFETY: the structure consists of integers only.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        self.fetch(libc::PTRACE_GETSIGINFO, &mut info)?;
+        Ok(SignalInfo(info))
+    }
+
+    /// Makes the signal at which it is stopped another one's.
+    pub fn set_signal_info(self, info: &SignalInfo) -> io::Result<()> {
+        let info = ptr::from_ref(&info.0);
+        // SAFETY: the request reads one `siginfo_t` from the address given.
+        check(unsafe { libc::ptrace(libc::PTRACE_SETSIGINFO, self.0, 0usize, info) })
+    }
+
     fn memory(self) -> io::Result<File> {
         let path = format!("/proc/{}/mem", self.0);
         File::options().read(true).write(true).open(path)
@@ -130,6 +149,12 @@ impl Thread {
         let mut word = [0; 8];
         self.read(addr, &mut word)?;
         Ok(u64::from_le_bytes(word))
+    }
+
+    /// Sends it a signal.
+    pub fn send(self, signal: i32) -> io::Result<()> {
+        // SAFETY: the call takes two integers.
+        check(unsafe { libc::syscall(libc::SYS_tkill, self.0, signal) })
     }
 
     /// Sends it a signal that cannot be refused.

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use anyhow::{Context, Result};
@@ -18,8 +19,13 @@ use crate::exit::Ending;
 #[command(after_help = "\
 Examples:
   ichnos cc -- gcc -O2 -pthread prog.c -o prog
-  make CC='ichnos cc -- gcc' CXX='ichnos cc -- g++'")]
+  make CC='ichnos cc -- gcc' CXX='ichnos cc -- g++'
+  ichnos cc --tool ./libmine.so -- gcc -O2 prog.c -o prog")]
 pub struct Args {
+    /// Let `record` call functions of this library before each block, load and store that it records
+    /// (`docs/MODELS.md`); the program is linked with it.
+    #[arg(long, value_name = "LIB")]
+    tool: Option<PathBuf>,
     /// The compiler and its arguments.
     #[arg(
         required = true,
@@ -33,7 +39,11 @@ pub struct Args {
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<Ending> {
     let program = std::env::current_exe().context("ichnos does not know its own file")?;
-    Ok(ending(asm::compile(&program, &args.command)?))
+    let absolute = |tool: &PathBuf| {
+        std::fs::canonicalize(tool).with_context(|| format!("--tool {}", tool.display()))
+    };
+    let tool = args.tool.as_ref().map(absolute).transpose()?;
+    Ok(ending(asm::compile(&program, &args.command, tool.as_deref())?))
 }
 
 /// Acts as the assembler, if that is the name by which this program was called.

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::convert::Infallible;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use ichnos_base::{Batch, Event, GuestVa, MapKind, Mode, Record, Sink, ThreadId};
 use ichnos_collect_asm as asm;
+use ichnos_flow::Level;
 use ichnos_testkit::guest;
 
 use crate::inline_kernels::build;
@@ -86,9 +88,14 @@ fn record(program: &str, args: &[&str], choice: Option<asm::Choice>) -> Parts {
 struct Entries(HashSet<GuestVa>);
 
 impl Entries {
-    fn new(program: &str, whole: &Parts) -> Self {
+    fn new(program: &str, whole: &Parts, events: asm::Events) -> Self {
         let bias = whole.bias.unwrap_or(0);
-        let entries = asm::entries(Path::new(program)).expect("the program can be read");
+        let path = Path::new(program);
+        let entries = match events {
+            asm::Events::Calls => asm::entries(path),
+            _ => asm::event_places(path, events, Level::Flow),
+        };
+        let entries = entries.expect("the program can be read");
         assert!(!entries.is_empty());
         Self(entries.into_iter().map(|e| e.offset(bias)).collect())
     }
@@ -101,11 +108,24 @@ impl Entries {
 /// Checks that every sample is the same window of the whole trace: as many events from its beginning as the
 /// gaps count, and as long as it should be. Answers how many samples there were.
 #[track_caller]
-fn samples_are_windows(program: &str, args: &[&str], (skipped, recorded): (u64, u64)) -> usize {
+fn samples_are_windows(program: &str, args: &[&str], plan: (u64, u64)) -> usize {
+    samples_are_windows_of(asm::Events::Calls, program, args, plan)
+}
+
+/// The same for other events.
+#[track_caller]
+fn samples_are_windows_of(
+    events: asm::Events,
+    program: &str,
+    args: &[&str],
+    (skipped, recorded): (u64, u64),
+) -> usize {
     let whole = record(program, args, None);
-    let parts = record(program, args, Some(asm::Choice::sample(skipped, recorded)));
+    let mut choice = asm::Choice::sample(skipped, recorded);
+    choice.events = events;
+    let parts = record(program, args, Some(choice));
     assert_eq!(parts.marks, Vec::<String>::new(), "{program}");
-    let entries = Entries::new(program, &whole);
+    let entries = Entries::new(program, &whole, events);
     let mut samples = 0;
     for (thread, windows) in &parts.threads {
         let all: Vec<Record> = whole.threads[thread].iter().flat_map(|w| w.1.clone()).collect();
@@ -170,17 +190,34 @@ fn samples_of_real_programs_are_windows_of_the_whole() {
         "a.lua",
         b"local function f(n) if n < 2 then return n end return f(n-1) + f(n-2) end\nprint(f(9))\n",
     );
-    for (name, args) in [("bzip2", "-9kc text"), ("lua", "a.lua")] {
+    folder.write(
+        "a.sql",
+        b"create table t(a, b); insert into t values (1, 'x'), (2, 'y'); select b from t;\n",
+    );
+    let long = std::env::var("ICHNOS_INLINE").as_deref() == Ok("all");
+    let more = [("sqlite3", ":memory: .read a.sql"), ("zstd", "-q -c text")];
+    let all = [("bzip2", "-9kc text"), ("lua", "a.lua")];
+    for (name, args) in all.into_iter().chain(more.into_iter().filter(|_| long)) {
         let Some(program) = inline_projects::build(&folder, name, "-O2") else { continue };
         let program = program.to_str().unwrap();
         let args: Vec<String> = words(args)
             .iter()
-            .map(|w| folder.path().join(w))
-            .map(|p| if p.exists() { p.to_string_lossy().into_owned() } else { "-9kc".into() })
+            .map(|w| (folder.path().join(w), *w))
+            .map(|(p, w)| if p.exists() { p.to_string_lossy().into_owned() } else { w.to_owned() })
             .collect();
+        // sqlite3 takes its command as one word.
+        let args = match name {
+            "sqlite3" => vec![args[0].clone(), args[1..].join(" ")],
+            _ => args,
+        };
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let found = samples_are_windows(program, &args, (7, 3));
         assert!(found > 3, "{name}: {found} samples");
+        if long {
+            let loops = asm::Events::CallsAndLoops;
+            let found = samples_are_windows_of(loops, program, &args, (50, 20));
+            assert!(found > 3, "{name}: {found} samples with loops");
+        }
     }
 }
 
@@ -195,6 +232,10 @@ fn loops_are_events_if_asked_for() {
     let loops = record(&program, &["2", "15", "1"], Some(choice));
     assert_eq!(loops.marks, Vec::<String>::new());
     assert!(loops.switches > 10 * calls.switches, "{} {}", loops.switches, calls.switches);
+    for events in [asm::Events::CallsAndLoops, asm::Events::Loops] {
+        let found = samples_are_windows_of(events, &program, &["2", "15", "1"], (20, 7));
+        assert!(found > 20, "{found} samples");
+    }
     let alone = native(&folder, &program, &["2", "31", "2"]);
     let line = ["record", "-q", "-o", "t.ichnos", "--sample", "20:5", "--events", "calls,loops"];
     let traced = ichnos(&folder, &[&line[..], &["--", &program, "2", "31", "2"]].concat());
@@ -250,6 +291,52 @@ fn switching_often_changes_nothing() {
         let dump = ichnos(&folder, &["dump", "t.ichnos"]).stdout;
         assert!(!dump.contains("events instead of"), "{plan}: a sample is uneven");
     }
+}
+
+/// Counts how often threads switch.
+#[derive(Default)]
+struct Switches(u64);
+
+impl Sink for Switches {
+    type Error = Infallible;
+
+    fn records(&mut self, _: &Batch<'_>) -> Result<bool, Infallible> {
+        Ok(true)
+    }
+
+    fn takes_references(&self) -> bool {
+        true
+    }
+
+    fn event(&mut self, _: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        self.0 += u64::from(matches!(event, Event::ModeSwitch { .. }));
+        Ok(true)
+    }
+}
+
+/// Every thread switches at every other event while exceptions, signals and jumps go on: far more than a hundred thousand
+/// times a second. With `ICHNOS_INLINE=all` for a minute, and how often is printed.
+#[test]
+fn threads_that_switch_at_every_other_event_do_what_they_did() {
+    let folder = Folder::new();
+    let program = turmoil(&folder);
+    let long = std::env::var("ICHNOS_INLINE").as_deref() == Ok("all");
+    let time = Duration::from_secs(if long { 60 } else { 0 });
+    let alone = native(&folder, &program, &["8", "2000"]);
+    let out = folder.path().join("out");
+    let line = format!("exec {program} 8 2000 > {}", out.display());
+    let (begun, mut switches) = (Instant::now(), Switches::default());
+    while switches.0 == 0 || begun.elapsed() < time {
+        let mut config = asm::Config::new("sh", ["-c", line.as_str()].map(Into::into));
+        config.choice = Some(asm::Choice::sample(1, 1));
+        let outcome = asm::record(&config, &mut switches).expect("it can be recorded");
+        assert_eq!(outcome.status, ichnos_base::EndStatus::Exited(0));
+        assert_eq!(std::fs::read_to_string(&out).expect("what it said"), alone.stdout);
+    }
+    let took = begun.elapsed().as_secs_f64();
+    // Who asks for the long run wants the figure.
+    let _ = writeln!(std::io::stderr(), "{} switches in {took:.1} s", switches.0);
+    assert!(switches.0 > 10_000, "{}", switches.0);
 }
 
 /// The word changes all the time while threads, exceptions, signals and jumps go on. With `ICHNOS_INLINE=all`
@@ -440,6 +527,56 @@ fn functions_begin_and_end_windows() {
     let run = ichnos(&folder, &["record", "-o", "none", "--start", "@nowhere", "--", "./f"]);
     assert_eq!(run.status, 2);
     assert!(run.stderr.contains("nowhere"), "{}", run.stderr);
+}
+
+/// Markers begin and end what is recorded, in C and in C++.
+#[test]
+fn markers_begin_and_end_windows() {
+    let folder = Folder::new();
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/ichnos_marker.h");
+    folder.write("ichnos_marker.h", &std::fs::read(header).expect("the header is there"));
+    let text =
+        b"#include \"ichnos_marker.h\"\nICHNOS_MARKER(on)\nICHNOS_MARKER(off)\nvolatile int x;\n\
+          __attribute__((noinline)) static void beside(void) { x += 1; }\n\
+          __attribute__((noinline)) static void work(void) { x += 2; }\n\
+          int main(void) { for (int i = 0; i < 3; i++) {\n\
+          beside(); ICHNOS_MARK(on); work(); ICHNOS_MARK(off); } return 0; }\n";
+    folder.write("m.c", text);
+    folder.write("m.cc", text);
+    for (compiler, source) in [("gcc", "m.c"), ("g++", "m.cc")] {
+        let strict = ["-Wall", "-Wextra", "-Werror", "-O2"];
+        let line = ["cc", "--", compiler, source, "-o", "m"];
+        good(ichnos(&folder, &[&line[..], &strict].concat()));
+        let line = ["record", "-q", "-o", "t.ichnos", "--start", "marker:on", "--stop"];
+        good(ichnos(&folder, &[&line[..], &["marker:off", "--", "./m"]].concat()));
+        good(ichnos(&folder, &["check", "t.ichnos"]));
+        let dump = ichnos(&folder, &["dump", "--symbols", "t.ichnos"]).stdout;
+        let on = dump.lines().filter(|l| l.contains("mode-switch") && l.contains("inst")).count();
+        assert_eq!(on, 3, "{dump}");
+        let told = |name: &str| dump.lines().any(|l| l.contains(" I ") && l.contains(name));
+        assert!(told("work") && !told("beside"), "{dump}");
+    }
+}
+
+/// Functions have events of their own: one without any never begins a sample, one with loops does so at turns.
+#[test]
+fn functions_have_events_of_their_own() {
+    let folder = Folder::new();
+    let Some(program) = build(&folder, "ocean.c", "-O2") else { return };
+    let args = ["2", "15", "1"];
+    let plan = |events_for: Vec<(String, asm::Events)>| {
+        let mut choice = asm::Choice::sample(10, 5);
+        choice.events_for = events_for;
+        record(&program, &args, Some(choice))
+    };
+    let every = plan(vec![]);
+    let loops = plan(vec![("relax".into(), asm::Events::CallsAndLoops)]);
+    let silent = plan(vec![("relax".into(), asm::Events::None)]);
+    assert!(loops.switches > 2 * every.switches, "{} {}", loops.switches, every.switches);
+    assert!(silent.switches < every.switches, "{} {}", silent.switches, every.switches);
+    for parts in [every, loops, silent] {
+        assert_eq!(parts.marks, Vec::<String>::new());
+    }
 }
 
 /// The shipped tool sees samples and estimates the whole; the estimate lies near what the whole gives.

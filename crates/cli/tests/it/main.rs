@@ -17,4 +17,5 @@ mod profile;
 mod programs;
 mod record;
 mod support;
+mod tools;
 mod verbs;

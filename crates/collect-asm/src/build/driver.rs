@@ -22,12 +22,16 @@ impl Drop for Folder {
 }
 
 /// Runs a compiler command. `program` is this program, which acts as assembler when it is
-/// called by the name `as`.
+/// called by the name `as`. What is linked is linked with `tool`, a library of an absolute path, too.
 ///
 /// # Errors
 ///
 /// If the compiler cannot be run, or is asked for what cannot be done.
-pub fn compile(program: &Path, command: &[OsString]) -> Result<ExitStatus, Error> {
+pub fn compile(
+    program: &Path,
+    command: &[OsString],
+    tool: Option<&Path>,
+) -> Result<ExitStatus, Error> {
     let Some((compiler, args)) = command.split_first() else { return Err(Error::NoCompiler) };
     if args.iter().any(|arg| is_lto(arg)) {
         return Err(Error::Lto);
@@ -40,8 +44,20 @@ pub fn compile(program: &Path, command: &[OsString]) -> Result<ExitStatus, Error
     prefix.push("/");
     let mut command = Command::new(compiler);
     command.arg(prefix).args(name.contains("clang").then_some("-fno-integrated-as"));
-    command.args(args).env(ASSEMBLER, real_assembler(compiler));
+    command.args(args).args(tool.into_iter().flat_map(link_with));
+    command.env(ASSEMBLER, real_assembler(compiler));
     command.status().map_err(run)
+}
+
+/// The words that link a program with a library, whether or not it asks for anything of it. Where nothing is linked they
+/// mean nothing.
+fn link_with(tool: &Path) -> [OsString; 2] {
+    let mut link = OsString::from("-Wl,--push-state,--no-as-needed,");
+    link.push(tool);
+    link.push(",--pop-state");
+    let mut find = OsString::from("-Wl,-rpath,");
+    find.push(tool.parent().unwrap_or(Path::new("/")));
+    [link, find]
 }
 
 fn is_lto(arg: &OsStr) -> bool {

@@ -14,6 +14,7 @@ use super::points::{Planned, Points};
 use super::region::{Group, World};
 use super::roadmap::Block;
 use super::switch::Flags;
+use super::tool::Calls;
 use super::turns::turns;
 use super::ways::Ways;
 use crate::Error;
@@ -24,6 +25,7 @@ pub(crate) fn emit(
     bias: u64,
     planned: &Planned<'_>,
     (base, points, ways): (u64, Option<&Points>, Option<&mut Ways>),
+    calls: Option<Calls<'_>>,
 ) -> Result<(Emitter, Vec<Block>), Error> {
     let (world, options) = (planned.world, planned.options);
     let starts = points.map(|p| p.starts.clone()).unwrap_or_default();
@@ -31,7 +33,7 @@ pub(crate) fn emit(
     let blocks = Vec::new();
     let scratch = Scratch::new();
     let mut copier =
-        Copier { image, bias, base, world, options, points, ways, emitter, blocks, scratch };
+        Copier { image, bias, base, world, options, points, ways, emitter, blocks, scratch, calls };
     for (group, plan) in planned.groups.iter().zip(planned.plans) {
         copier.group(group, plan)?;
     }
@@ -52,6 +54,8 @@ struct Copier<'a> {
     emitter: Emitter,
     blocks: Vec<Block>,
     scratch: Scratch,
+    /// The functions of a tool that are called, if there is one.
+    calls: Option<Calls<'a>>,
 }
 
 impl Copier<'_> {
@@ -128,6 +132,9 @@ impl Copier<'_> {
                 emitter.save(&point, offset);
                 offset += save.stores.iter().map(|s| width(s.width)).sum::<usize>();
             }
+            if let Some(calls) = self.calls {
+                emitter.tell_tool(calls, inst, block_at(insts, i - piece.insns.start));
+            }
             match (inst.flow(), self.points.zip(self.ways.as_deref_mut())) {
                 _ if turns > 1 => emitter.turn(inst, (piece.entry, turn, turns - 1)),
                 (Flow::Call(_), _) => emitter.own(inst, called),
@@ -152,6 +159,15 @@ impl Copier<'_> {
         }
         Ok(())
     }
+}
+
+/// How many instructions the basic block has that begins with a piece's instruction, if one does.
+fn block_at(insts: &[&Inst], at: usize) -> Option<u32> {
+    let ends = |inst: &&Inst| inst.flow() != Flow::Next;
+    let begins = at == 0 || insts.get(at - 1).is_some_and(ends);
+    let rest = insts.get(at..).unwrap_or_default();
+    let len = rest.iter().position(ends).map_or(rest.len(), |last| last + 1);
+    begins.then(|| u32::try_from(len).unwrap_or(u32::MAX))
 }
 
 /// Registers that instructions use.

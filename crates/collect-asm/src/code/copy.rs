@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use ichnos_base::GuestVa;
-use ichnos_flow::{Options, Plan, plan};
+use ichnos_flow::{Level, Options, Plan, plan};
 use ichnos_trace::Slot;
 
 use super::clone;
@@ -17,7 +17,8 @@ use super::image::Image;
 use super::points::{Planned, Points};
 use super::region::{Group, World, region};
 use super::roadmap::Block;
-use super::switch::{EXEC, GATE, RESUME, ROOM, Switching};
+use super::switch::{EXEC, GATE, RESUME, ROOM, Switching, Trigger};
+use super::tool::{self, Calls, Tool};
 use super::unwind::{self, Places, Tables};
 use super::ways::{LaidWays, Ways};
 use crate::Error;
@@ -71,6 +72,8 @@ pub(crate) struct Copy {
     pub(crate) left_out: usize,
     /// How large it is.
     pub(crate) size: CodeSize,
+    /// The library whose functions it calls, if there is one.
+    pub(crate) tool: Option<Tool>,
     /// The ways between this copy and the one that records nothing.
     pub(crate) ways: LaidWays,
     /// The copy that records nothing, if threads switch between the two.
@@ -129,7 +132,7 @@ impl Copy {
         image: &Image,
         bias: u64,
         options: &Options,
-        switching: Option<Switching>,
+        (switching, tool): (Option<Switching>, Option<Tool>),
     ) -> Result<Self, Error> {
         let decode = |note| Function::decode(image, note, bias);
         let mut functions: Vec<Function> = image.notes.iter().filter_map(decode).collect();
@@ -141,7 +144,7 @@ impl Copy {
                     let (world, groups) = (&world, &groups[..]);
                     let (habits, plans) = (&habits[..], &plans[..]);
                     let planned = Planned { world, groups, habits, plans, options };
-                    return lay_out(image, bias, &planned, switching);
+                    return lay_out(image, bias, &planned, (switching, tool));
                 }
                 Err(failed) => {
                     functions = world.functions;
@@ -169,6 +172,11 @@ impl Copy {
     /// Where the unwinding tables lie.
     pub(crate) const fn tables_at(&self) -> u64 {
         self.base + self.tables as u64
+    }
+
+    /// Where the page for calls of a tool lies.
+    pub(crate) const fn tool_page(&self) -> u64 {
+        self.base + tool::AT
     }
 
     /// Whether an address lies in the copy.
@@ -200,6 +208,27 @@ impl Copy {
     }
 }
 
+/// Where a program's events are, in its own addresses: first instructions of functions, and of loops if those count. Loops
+/// depend on the planner's level.
+///
+/// # Errors
+///
+/// If the file cannot be read as an executable, or its code not be copied.
+pub fn event_places(
+    path: &std::path::Path,
+    events: crate::Events,
+    level: Level,
+) -> Result<Vec<GuestVa>, Error> {
+    let Some(image) = Image::open(path)? else { return Ok(Vec::new()) };
+    let how = Switching { trigger: Trigger::Shared, events, of: Vec::new() };
+    // Copies lie near the program, wherever that is; so it must lie somewhere.
+    let bias = if image.movable { 1 << 40 } else { 0 };
+    let copy = Copy::new(&image, bias, &level.into(), (Some(how), None))?;
+    let is_event = copy.exec.iter().flat_map(|e| &e.events);
+    let blocks = copy.blocks.iter().zip(is_event).filter(|(_, event)| **event);
+    Ok(blocks.map(|(block, _)| GuestVa(block.entry.0.wrapping_sub(bias))).collect())
+}
+
 /// Plans all groups; if some cannot be planned, the numbers of their functions.
 fn plans(
     world: &World,
@@ -222,13 +251,15 @@ fn lay_out(
     image: &Image,
     bias: u64,
     planned: &Planned<'_>,
-    switching: Option<Switching>,
+    (switching, tool): (Option<Switching>, Option<Tool>),
 ) -> Result<Copy, Error> {
     let world = planned.world;
     let base = place(image, bias);
     let mut points = switching.map(|how| Points::new(how, planned, (base, base + ROOM)));
     let mut ways = points.as_mut().map(Ways::new).transpose()?;
-    let (emitter, blocks) = emit(image, bias, planned, (base, points.as_ref(), ways.as_mut()))?;
+    let calls = tool.as_ref().map(|tool| Calls { tool, page: base + tool::AT });
+    let between = (base, points.as_ref(), ways.as_mut());
+    let (emitter, blocks) = emit(image, bias, planned, between, calls)?;
     let other = points.as_ref().map(|points| clone::clone(world, points));
     let encoded = encode(base, &emitter, other.as_ref())?;
     let labels = &encoded.labels;
@@ -274,6 +305,7 @@ fn lay_out(
             mainline: emitter.mainline as u64,
         },
         ways,
+        tool,
         exec,
     })
 }

@@ -9,7 +9,7 @@ use super::clone::Laid;
 use super::copy::PAGE;
 use super::emit::{Emitter, Site};
 use super::switch::ROOM;
-use super::ways::AWAY;
+use super::tool;
 use crate::Error;
 
 /// A [`Site`], laid out.
@@ -107,7 +107,7 @@ pub(crate) fn encode(
             }
         }
         exec.offsets.push(u32::try_from(exec.code.len()).unwrap_or(u32::MAX));
-        if exec.code.len() as u64 >= ROOM - PAGE || first.code_buffer.len() as u64 >= AWAY {
+        if exec.code.len() as u64 >= ROOM - PAGE || first.code_buffer.len() as u64 >= tool::AT {
             return Err(failed("it is larger than 192 MiB".into()));
         }
     }

@@ -17,11 +17,12 @@ mod region;
 mod returning;
 mod roadmap;
 mod switch;
+mod tool;
 mod turns;
 mod unwind;
 mod ways;
 
-pub use copy::CodeSize;
+pub use copy::{CodeSize, event_places};
 pub(crate) use copy::{Copy, Patch, Switched};
 pub(crate) use emit::{ENTERED, ENTERED_LEN, TAG};
 pub(crate) use hook::{ENOUGH as HOOKED, NAME as FIND_OBJECT, hook};
@@ -31,6 +32,7 @@ pub(crate) use switch::{
     BACK, BACK_LEN, COUNT, FROM_LABELS, RESUMED, RESUMED_LEN, STATE, SWITCHED_OFF,
     SWITCHED_OFF_LEN, SWITCHED_ON, SWITCHED_ON_LEN, Switching, TO_INST, TURNS, Trigger,
 };
+pub(crate) use tool::{Call, IN_TOOL, Tool};
 pub(crate) use turns::of_tag as turns_of_tag;
 
 pub use image::{entries, has_notes, noted};

@@ -68,8 +68,10 @@ impl Points {
         let world = planned.world;
         let mut back = HashSet::new();
         let compiled = group.functions(world).all(|f| f.compiled);
+        let first = group.functions(world).next().map_or(GuestVa(0), |f| f.parent);
+        let events = self.how.events_of(first);
         for function in group.functions(world) {
-            if compiled && function.parent == function.start {
+            if compiled && events.calls() && function.parent == function.start {
                 self.starts.insert(function.start);
             }
             self.returns.extend(&function.pads);
@@ -95,7 +97,7 @@ impl Points {
                 }
             }
         }
-        if self.how.loops && compiled {
+        if events.loops() && compiled {
             // Without flags to spoil a loop is no event.
             let free = plan.pieces.iter().filter(|p| {
                 back.contains(&p.entry) && p.saves.first().is_some_and(|s| s.live.flags == 0)

@@ -30,6 +30,7 @@ use ichnos_base::GuestVa;
 
 use super::emit::{ASIDE, COPY, Emitter, STUB, Site, context};
 use super::points::Points;
+use crate::Events;
 
 /// The state: not zero in P_inst.
 pub(crate) const STATE: i64 = 24;
@@ -99,11 +100,20 @@ pub(crate) enum Trigger {
 }
 
 /// How threads switch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Switching {
     pub(crate) trigger: Trigger,
-    /// Whether loops are events besides calls.
-    pub(crate) loops: bool,
+    /// What is an event.
+    pub(crate) events: Events,
+    /// What is one in these functions.
+    pub(crate) of: Vec<(GuestVa, Events)>,
+}
+
+impl Switching {
+    /// What is an event in the function that starts at an address.
+    pub(crate) fn events_of(&self, function: GuestVa) -> Events {
+        self.of.iter().find(|(of, _)| *of == function).map_or(self.events, |(_, events)| *events)
+    }
 }
 
 /// A word of memory at a fixed place near the code.

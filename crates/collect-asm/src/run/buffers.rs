@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::Mode;
-use ichnos_rt::{Context, Thread as Task};
+use ichnos_rt::{Context, Regs, Thread as Task};
 
 use super::follow::Tracer;
 use super::message::{Message, Moment};
 use super::process::{Frame, Lane, processor_of};
 use super::setup::TAP;
 use crate::Error;
-use crate::code::{COUNT, STATE, TURNS};
+use crate::code::{COUNT, IN_TOOL, STATE, TURNS};
 
 const PAGE: u64 = 4096;
 
@@ -28,7 +28,7 @@ impl Tracer<'_> {
     pub(super) fn reset(&self, context: Context) {
         let at = self.pool.layout().context(context);
         let first = self.config.first_count();
-        for (word, value) in [(STATE, 0), (COUNT, first), (TURNS, 0)] {
+        for (word, value) in [(STATE, 0), (COUNT, first), (TURNS, 0), (IN_TOOL, 0)] {
             self.pool.set_word(at + word.unsigned_abs(), value);
         }
     }
@@ -57,6 +57,16 @@ impl Tracer<'_> {
     /// How many events a context has left until it is recorded.
     pub(super) fn left(&self, context: Context) -> u64 {
         self.switching_word(context, COUNT)
+    }
+
+    /// Whether a thread with these registers is in a function of a tool, or on the way to or from one.
+    pub(super) fn in_tool(&self, task: Task, regs: &Regs) -> bool {
+        let Some(thread) = self.threads.get(&task.0) else { return false };
+        let copy = self.processes.get(&thread.pid).and_then(|p| p.copy.as_ref());
+        let Some(copy) = copy.filter(|c| c.tool.is_some()) else { return false };
+        let page = copy.tool_page();
+        let inside = |lane: &Lane| self.switching_word(lane.context, IN_TOOL) != 0;
+        (page..page + PAGE).contains(&regs.rip) || thread.lanes.last().is_some_and(inside)
     }
 
     /// Lets a context store into a buffer.

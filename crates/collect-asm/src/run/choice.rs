@@ -21,6 +21,8 @@ pub struct Choice {
     pub when: When,
     /// Where.
     pub events: Events,
+    /// Where in these functions, by name.
+    pub events_for: Vec<(String, Events)>,
 }
 
 /// When threads are recorded.
@@ -55,13 +57,27 @@ pub enum Events {
     Calls,
     /// There, and where a turn of a loop begins.
     CallsAndLoops,
+    /// Where a turn of a loop begins.
+    Loops,
+    /// Nowhere.
+    None,
+}
+
+impl Events {
+    pub(crate) const fn calls(self) -> bool {
+        matches!(self, Self::Calls | Self::CallsAndLoops)
+    }
+
+    pub(crate) const fn loops(self) -> bool {
+        matches!(self, Self::Loops | Self::CallsAndLoops)
+    }
 }
 
 impl Choice {
     /// Records when `when` says, switching at calls.
     #[must_use]
     pub const fn new(when: When) -> Self {
-        Self { when, events: Events::Calls }
+        Self { when, events: Events::Calls, events_for: Vec::new() }
     }
 
     /// In turns, so many events of each thread not and then so many.
@@ -95,7 +111,9 @@ impl Config {
             }
             When::Shared(_) => Trigger::Shared,
         };
-        Ok(Some(Switching { trigger, loops: choice.events == Events::CallsAndLoops }))
+        let of = choice.events_for.iter().map(|(name, events)| Ok((find(name)?, *events)));
+        let of = of.collect::<Result<_, Error>>()?;
+        Ok(Some(Switching { trigger, events: choice.events, of }))
     }
 
     /// The word that switches, if one does.

@@ -367,6 +367,7 @@ impl<'a> Tracer<'a> {
         if let Some(exec) = copy.and_then(|c| c.exec.as_ref()) {
             ours.push(exec.base..exec.code_at() + exec.code.len() as u64);
         }
+        ours.extend(copy.iter().map(|c| c.tool_page()..c.tool_page() + 1));
         let thread = thread.id;
         self.tell(Message::Maps { thread, maps: maps::of(task.0, &ours) });
     }

@@ -16,8 +16,13 @@ use crate::Error;
 
 const SIGSEGV: i32 = 11;
 const SIGTRAP: i32 = 5;
+/// Signals that instructions cause: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV.
+const FAULTS: [i32; 5] = [4, 5, 7, 8, 11];
 const SYS_RT_SIGRETURN: u64 = 15;
 const SYSCALL_LEN: u64 = 2;
+/// The instruction that pushes the flags, and the one of them that makes a thread step.
+const PUSHFQ: u8 = 0x9c;
+const TRAP_FLAG: u64 = 0x100;
 /// Where in a signal frame, counted from the handler's stack pointer, the interrupted
 /// instruction's address lies: after the return address and the first 21 words of `ucontext`.
 const FRAME_RIP: u64 = 8 + 21 * 8;
@@ -31,16 +36,44 @@ impl Tracer<'_> {
         if signal == SIGTRAP && self.at_beginning(task)? {
             return self.go_on(task, 0);
         }
+        if signal == SIGTRAP && self.stray_step(task)? {
+            return self.go_on(task, 0);
+        }
         if !self.is_traced(task) || !handles(task.0, signal) {
             return self.go_on(task, signal);
         }
         self.deliver(task, signal)
     }
 
+    /// Whether a trap is one of a step that somebody took for the program's own: the kernel leaves the flag set if a
+    /// signal comes where flags are about to be popped. It is cleared then.
+    fn stray_step(&self, task: Task) -> Result<bool, Error> {
+        const TRAP_TRACE: i32 = 2;
+        let failed = |source| Error::Process { pid: task.0, what: "going on after a step", source };
+        let code = task.signal_source().map_err(failed)?.code;
+        if code != TRAP_TRACE || !self.is_traced(task) || handles(task.0, SIGTRAP) {
+            return Ok(false);
+        }
+        let mut regs = task.regs().map_err(failed)?;
+        regs.eflags &= !TRAP_FLAG;
+        task.set_regs(&regs).map_err(failed)?;
+        Ok(true)
+    }
+
     fn deliver(&mut self, task: Task, signal: i32) -> Result<(), Error> {
         let failed = |source| Error::Process { pid: task.0, what: "delivering a signal", source };
         let source = task.signal_source().map_err(failed)?;
-        let before = task.regs().map_err(failed)?;
+        let mut before = task.regs().map_err(failed)?;
+        // What a tool does is not the program's: its function returns first. A fault is its own, though.
+        let fault = source.code > 0 && FAULTS.contains(&signal);
+        if !fault && self.in_tool(task, &before) {
+            let info = task.signal_info().map_err(failed)?;
+            if !self.leave_tool(task)? {
+                return Ok(());
+            }
+            task.set_signal_info(&info).map_err(failed)?;
+            before = task.regs().map_err(failed)?;
+        }
         self.forget_left(task, |frame| frame.is_left(before.rsp));
         self.flush(task)?;
         // The step ends at the handler's first instruction.
@@ -85,6 +118,44 @@ impl Tracer<'_> {
         regs.gs_base = self.context_address(inner);
         task.set_regs(&regs).map_err(failed)?;
         self.go_on(task, 0)
+    }
+
+    /// Steps until a thread has left the functions of a tool; whether it is still there and stopped. Signals that come
+    /// meanwhile are sent again.
+    fn leave_tool(&mut self, task: Task) -> Result<bool, Error> {
+        let failed = |source| Error::Process { pid: task.0, what: "leaving a tool", source };
+        let mut later = Vec::new();
+        loop {
+            let pushes = Self::pushes_flags(task).map_err(failed)?;
+            task.resume(Resume::Step, 0).map_err(failed)?;
+            match wait(Some(task)).map_err(failed)? {
+                Some((_, Change::Stopped(Stop::Signal(SIGTRAP) | Stop::Group(SIGTRAP)))) => {
+                    let regs = task.regs().map_err(failed)?;
+                    if pushes {
+                        // What was pushed says that somebody steps.
+                        let flags = task.word(regs.rsp).map_err(failed)? & !TRAP_FLAG;
+                        task.write(regs.rsp, &flags.to_le_bytes()).map_err(failed)?;
+                    }
+                    if !self.in_tool(task, &regs) {
+                        later.into_iter().try_for_each(|s| task.send(s)).map_err(failed)?;
+                        return Ok(true);
+                    }
+                }
+                Some((_, Change::Stopped(Stop::Signal(other)))) => later.push(other),
+                Some((task, change)) => {
+                    self.change(task, change)?;
+                    return Ok(false);
+                }
+                None => return Ok(false),
+            }
+        }
+    }
+
+    /// Whether a thread is about to push its flags.
+    fn pushes_flags(task: Task) -> std::io::Result<bool> {
+        let mut code = [0];
+        task.read(task.regs()?.rip, &mut code)?;
+        Ok(code == [PUSHFQ])
     }
 
     /// A thread that handles a signal enters or leaves a system call.

@@ -15,7 +15,8 @@ use ichnos_rt::{Change, Pool, Resume, Stop, Thread, Word, wait};
 use super::Config;
 use crate::Error;
 use crate::code::{
-    Copy, FIND_OBJECT, FROM_LABELS, HOOKED, Image, Patch, Switched, TO_INST, hook, symbol,
+    Call, Copy, FIND_OBJECT, FROM_LABELS, HOOKED, Image, Patch, Switched, TO_INST, Tool, hook,
+    symbol,
 };
 
 /// Where the shared memory lies in every traced process: far from everything else, so that
@@ -79,7 +80,8 @@ impl Copies {
             let missing = || Error::NoFunction { name: name.to_owned(), program: program() };
             noted.map(|own| GuestVa(own.wrapping_add(bias))).ok_or_else(missing)
         };
-        let copy = Copy::new(&image, bias, options, config.switching(find)?)?;
+        let tool = Tool::of(link.as_ref());
+        let copy = Copy::new(&image, bias, options, (config.switching(find)?, tool))?;
         let copy = (!copy.blocks.is_empty()).then(|| Arc::new(copy));
         self.0.insert(key, copy.clone());
         Ok(copy)
@@ -138,6 +140,9 @@ pub(crate) fn arrived(thread: Thread, copy: &Copy, original: u8) -> Result<(), E
     let Some(at) = copy.entry else { return Ok(()) };
     let restore = [Patch { at, bytes: vec![original] }];
     patch(thread, &restore).map_err(failed("going on at the start"))?;
+    if let Some(tool) = &copy.tool {
+        find_functions(thread, copy, tool).map_err(failed("finding the tool's functions"))?;
+    }
     let hooked = hook_search(thread, copy).map_err(failed("finding the unwinder"))?;
     if copy.catches && hooked.is_none() {
         let source = io::Error::other("the C library has no _dl_find_object");
@@ -146,6 +151,22 @@ pub(crate) fn arrived(thread: Thread, copy: &Copy, original: u8) -> Result<(), E
     let mut regs = thread.regs().map_err(failed("going on at the start"))?;
     regs.rip = at.0;
     thread.set_regs(&regs).map_err(failed("going on at the start"))
+}
+
+/// Tells P_inst where the functions of a tool lie.
+fn find_functions(thread: Thread, copy: &Copy, tool: &Tool) -> io::Result<()> {
+    let maps = fs::read_to_string(format!("/proc/{}/maps", thread.0))?;
+    let name = tool.path.to_string_lossy();
+    let line = maps.lines().find(|line| line.ends_with(&*name));
+    let start = line.and_then(|l| u64::from_str_radix(l.split('-').next()?, 16).ok());
+    let start = start.ok_or_else(|| io::Error::other(format!("{name} is not loaded")))?;
+    for call in Call::ALL {
+        if let Some((own, first)) = symbol(&tool.path, call.name()) {
+            let at = start + own - first / PAGE * PAGE;
+            thread.write(copy.tool_page() + call.slot(), &at.to_le_bytes())?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes the C library's search for unwinding tables find the copy's.
@@ -263,6 +284,11 @@ fn map_copy(thread: Thread, copy: &Copy) -> io::Result<()> {
         let (at, len) = (copy.ways.at, copy.ways.code.len() as u64);
         call(thread, SYS_MMAP, [at, len, PROT_READ_EXEC, flags, u64::MAX, 0])?;
         thread.write(at, &copy.ways.code)?;
+    }
+    if let Some(tool) = &copy.tool {
+        let page = copy.tool_page();
+        call(thread, SYS_MMAP, [page, PAGE, PROT_READ_EXEC, flags, u64::MAX, 0])?;
+        thread.write(page, &tool.page(page).map_err(io::Error::other)?)?;
     }
     thread.write(copy.end(), GUARD)
 }
