@@ -30,6 +30,8 @@ const BANKS: usize = 4;
 
 /// Pages that have records. A power of two.
 const PAGES: usize = 2048;
+/// Bits of a page's record, and lines that stand together in the table.
+const GROUP: usize = 64;
 /// No page: an address has fewer bits.
 const NO_PAGE: u64 = u64::MAX;
 /// What the number of a page has besides that is not in the TLB.
@@ -64,6 +66,20 @@ const _: () = assert!(size_of::<Line>() == 1 << LINE_SHIFT);
 
 impl Line {
     const EMPTY: Self = Self { read: NO_LINE, write: NO_LINE, addend: 0, stamp: std::ptr::null() };
+
+    /// Changes its tags if it is the line that begins at `line`, hidden or not.
+    #[inline(always)]
+    fn retag(&mut self, line: u64, change: &impl Fn(u64) -> u64) {
+        let tag = |tag: u64| if tag & !HIDDEN == line { change(tag) } else { tag };
+        (self.read, self.write) = (tag(self.read), tag(self.write));
+    }
+}
+
+/// The lines of one mode.
+type Bank = [Line; LINE_ENTRIES];
+
+fn empty_bank() -> Box<Bank> {
+    Box::new([Line::EMPTY; LINE_ENTRIES])
 }
 
 /// What translations a table was filled under.
@@ -76,14 +92,16 @@ struct Basis {
 /// The lines of one thread.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    banks: [Vec<Line>; BANKS],
+    first: Box<Bank>,
+    /// The banks of further modes, if they are in use.
+    others: [Option<Box<Bank>>; BANKS - 1],
     active: usize,
-    /// So many banks, from the first on, may hold lines.
-    in_use: usize,
+    /// Whether only the first is.
+    alone: bool,
     shift: u32,
     /// Bytes of a page of the TLB as a power of two.
     page_shift: u32,
-    pages: Vec<Page>,
+    pages: Box<[Page; PAGES]>,
     /// For each record a bit: those that are clear name no lines.
     used: [u64; PAGES / 64],
     /// The same: those that are clear are of no page.
@@ -97,12 +115,13 @@ impl Lines {
     /// with their times of use.
     pub(crate) fn new((shift, page_shift): (u32, u32), stamps: Stamps) -> Self {
         Self {
-            banks: std::array::from_fn(|_| Vec::new()),
+            first: empty_bank(),
+            others: [const { None }; BANKS - 1],
             active: 0,
-            in_use: 0,
+            alone: true,
             shift,
             page_shift,
-            pages: vec![UNKNOWN; PAGES],
+            pages: Box::new([UNKNOWN; PAGES]),
             used: [0; PAGES / 64],
             known: [0; PAGES / 64],
             basis: Basis { changes: 0, ram: 0 },
@@ -129,15 +148,36 @@ impl Lines {
     /// Without translations there is one bank.
     pub(crate) fn select(&mut self, bank: usize) {
         self.active = bank & (BANKS - 1);
-        if self.banks[self.active].is_empty() {
-            self.banks[self.active] = vec![Line::EMPTY; LINE_ENTRIES];
-            self.in_use = self.in_use.max(self.active + 1);
+        if let Some(other) = self.active.checked_sub(1).and_then(|n| self.others.get_mut(n)) {
+            other.get_or_insert_with(empty_bank);
+            self.alone = false;
+        }
+    }
+
+    #[inline(always)]
+    fn active_bank(&self) -> &Bank {
+        let other = || self.others.get(self.active.wrapping_sub(1))?.as_deref();
+        if self.active == 0 { &self.first } else { other().unwrap_or(&self.first) }
+    }
+
+    #[inline(always)]
+    fn active_bank_mut(&mut self) -> &mut Bank {
+        let other = self.active.checked_sub(1).and_then(|n| self.others.get_mut(n)?.as_deref_mut());
+        other.unwrap_or(&mut self.first)
+    }
+
+    /// Does the same to all banks.
+    #[inline(always)]
+    fn each_bank(&mut self, mut change: impl FnMut(&mut Bank)) {
+        change(&mut self.first);
+        if !self.alone {
+            self.others.iter_mut().flatten().for_each(|bank| change(bank));
         }
     }
 
     /// The active bank, for generated code.
     pub(crate) fn bank(&self) -> *const Line {
-        self.banks[self.active].as_ptr()
+        self.active_bank().as_ptr()
     }
 
     #[inline(always)]
@@ -153,14 +193,14 @@ impl Lines {
     /// Whether a load of `size` bytes passes; then takes note of its time.
     #[inline(always)]
     pub(crate) fn load(&self, va: u64, size: u64, now: u64) -> bool {
-        let Some(entry) = self.banks[self.active].get(self.slot(va)) else { return false };
+        let entry = &self.active_bank()[self.slot(va)];
         entry.read == self.line(va.wrapping_add(size - 1)) && self.stamp(entry, now)
     }
 
     /// The same for a store.
     #[inline(always)]
     pub(crate) fn store(&self, va: u64, size: u64, now: u64) -> bool {
-        let Some(entry) = self.banks[self.active].get(self.slot(va)) else { return false };
+        let entry = &self.active_bank()[self.slot(va)];
         entry.write == self.line(va.wrapping_add(size - 1)) && self.stamp(entry, now)
     }
 
@@ -178,6 +218,23 @@ impl Lines {
         if let Some(stamp) = self.stamps.get(bytes / 8) {
             stamp.store(now, Relaxed);
         }
+    }
+
+    /// The slot of the line of a store whose loads pass and whose stores do not.
+    #[inline(always)]
+    pub(crate) fn clean(&self, va: u64, size: u64) -> Option<u32> {
+        let entry = &self.active_bank()[self.slot(va)];
+        let line = self.line(va.wrapping_add(size - 1));
+        let bytes = (entry.stamp as usize).wrapping_sub(self.stamps.as_ptr() as usize);
+        (entry.read == line && entry.write != line).then_some((bytes / 8) as u32)
+    }
+
+    /// Lets stores to the line of `va` pass, as loads of it do.
+    #[inline(always)]
+    pub(crate) fn let_stores_pass(&mut self, va: u64) {
+        let place = self.slot(va);
+        let entry = &mut self.active_bank_mut()[place];
+        entry.write = entry.read;
     }
 
     /// Where the time of use of a slot is written.
@@ -207,6 +264,7 @@ impl Lines {
 
     /// Lets the line of `va` pass: loads, stores, both or neither. Its page must
     /// be in the TLB.
+    #[inline(always)]
     pub(crate) fn enter(&mut self, va: u64, (read, write): (bool, bool), addend: u64, slot: u32) {
         let (line, place, stamp) = (self.line(va), self.slot(va), self.stamp_of(slot));
         let (bit, (number, page)) = (self.bit(va), self.page_at(va));
@@ -217,21 +275,19 @@ impl Lines {
         let record = number as usize & (PAGES - 1);
         self.used[record / 64] |= 1 << (record % 64);
         let tag = |passes: bool| if passes && !stamp.is_null() { line } else { NO_LINE };
-        let Some(entry) = self.banks[self.active].get_mut(place) else { return };
-        *entry = Line { read: tag(read), write: tag(write), addend, stamp };
+        self.active_bank_mut()[place] = Line { read: tag(read), write: tag(write), addend, stamp };
     }
 
     /// The line of `va` passes no longer.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn forget(&mut self, va: u64) {
         let (line, place) = (self.line(va), self.slot(va));
-        for bank in self.banks.iter_mut().take(self.in_use) {
-            if let Some(entry) = bank.get_mut(place)
-                && (entry.read & !HIDDEN == line || entry.write & !HIDDEN == line)
-            {
+        self.each_bank(|bank| {
+            let entry = &mut bank[place];
+            if entry.read & !HIDDEN == line || entry.write & !HIDDEN == line {
                 (entry.read, entry.write) = (NO_LINE, NO_LINE);
             }
-        }
+        });
         if self.page_shift <= self.shift + 6 {
             let (bit, (number, page)) = (self.bit(va), self.page_at(va));
             if page.number & !ABSENT == number {
@@ -244,26 +300,41 @@ impl Lines {
     #[inline(always)]
     fn retag(&mut self, page: Page, change: impl Fn(u64) -> u64) {
         let start = (page.number & !ABSENT) << self.page_shift;
-        let inside = |tag: u64| (tag ^ start) >> self.page_shift == 0 && tag != NO_LINE;
-        let tag = |tag: u64| if inside(tag) { change(tag) } else { tag };
-        let mut left = page.lines;
+        if self.page_shift > self.shift + 6 {
+            return self.retag_large(start, page.lines, &change);
+        }
+        // The lines of a page are in one group, each at the place of its bit.
+        let (group, shift) = (self.slot(start) / GROUP, self.shift);
+        let first = start & !((GROUP as u64) << shift).wrapping_sub(1);
+        self.each_bank(|bank| {
+            let Some(entries) = bank.as_chunks_mut::<GROUP>().0.get_mut(group) else { return };
+            let mut left = page.lines;
+            while left != 0 {
+                let bit = left.trailing_zeros();
+                left &= left - 1;
+                entries[bit as usize % GROUP].retag(first | u64::from(bit) << shift, &change);
+            }
+        });
+    }
+
+    /// The same for a page that has more lines than its record has bits.
+    #[cold]
+    fn retag_large(&mut self, start: u64, lines: u64, change: &impl Fn(u64) -> u64) {
+        let mut left = lines;
         while left != 0 {
             let first = start | u64::from(left.trailing_zeros()) << self.shift;
             left &= left - 1;
             let mut at = first;
             while (at ^ start) >> self.page_shift == 0 {
-                let place = self.slot(at);
-                for bank in self.banks.iter_mut().take(self.in_use) {
-                    let Some(entry) = bank.get_mut(place) else { continue };
-                    (entry.read, entry.write) = (tag(entry.read), tag(entry.write));
-                }
-                at = at.wrapping_add(64 << self.shift);
+                let (place, line) = (self.slot(at), self.line(at));
+                self.each_bank(|bank| bank[place].retag(line, change));
+                at = at.wrapping_add((GROUP as u64) << self.shift);
             }
         }
     }
 
     /// The page of `va` left the TLB: hides its lines.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hide_page(&mut self, va: u64) {
         let record = (va >> self.page_shift) as usize & (PAGES - 1);
         if self.known[record / 64] >> (record % 64) & 1 == 0 {
@@ -275,9 +346,7 @@ impl Lines {
         }
         let hidden = *page;
         page.number |= ABSENT;
-        if hidden.lines != 0 {
-            self.retag(hidden, |tag| tag | HIDDEN);
-        }
+        self.retag(hidden, |tag| tag | HIDDEN);
     }
 
     /// The page of `va` is in the TLB: its hidden lines pass again.
@@ -287,9 +356,7 @@ impl Lines {
         let old = std::mem::replace(page, Page { number, lines: 0 });
         if old.number & !ABSENT == number {
             page.lines = old.lines;
-            if old.number != number && old.lines != 0 {
-                self.retag(old, |tag| tag & !HIDDEN);
-            }
+            self.retag(old, |tag| tag & !HIDDEN);
         } else {
             self.known[record / 64] |= 1 << (record % 64);
             if old.lines != 0 {
