@@ -38,13 +38,18 @@ impl Observe for Served {
     }
 }
 
-/// The TLB misses of one reference: whether each led to a walk.
-#[derive(Debug, Default)]
-struct Missed(Vec<bool>);
+/// The TLB misses of one reference, and how many of them led to a walk.
+#[derive(Clone, Copy, Debug, Default)]
+struct Missed {
+    misses: u64,
+    walks: u64,
+}
 
 impl TlbObserve for Missed {
+    #[inline]
     fn missed(&mut self, _instructions: u64, _kind: Kind, _levels: usize, walked: bool) {
-        self.0.push(walked);
+        self.misses += 1;
+        self.walks += u64::from(walked);
     }
 }
 
@@ -76,7 +81,7 @@ impl Hasher for Mix {
 }
 
 /// Places of costs that are found without a hash. A power of two.
-const RECENT: usize = 1 << 10;
+const RECENT: usize = 1 << 12;
 
 /// The models behind a profile.
 pub struct Profiling {
@@ -90,7 +95,7 @@ pub struct Profiling {
     places: HashMap<u64, usize, BuildHasherDefault<Mix>>,
     costs: Vec<u64>,
     /// Instructions that were charged last, and where their costs are.
-    recent: Box<[(u64, usize)]>,
+    recent: Box<[(u64, usize); RECENT]>,
     maps: Vec<StoredMap>,
     notes: Vec<String>,
 }
@@ -98,7 +103,7 @@ pub struct Profiling {
 impl Profiling {
     /// Cold models.
     pub fn new(models: &Models) -> Result<Self> {
-        let tlbs = models.tlbs.as_ref().map(|c| TlbModel::observed(c, Missed::default()));
+        let tlbs = models.tlbs.as_ref().map(|c| TlbModel::behind_filter(c, Missed::default()));
         let branch = models.branch.as_ref().map(|c| BranchModel::observed(c, Right::default()));
         let whole =
             models.caches.straddle == Straddle::One || models.caches.modify == Modify::LoadOnly;
@@ -111,22 +116,39 @@ impl Profiling {
             detail: whole.then_some(Detail::Everything),
             places: HashMap::default(),
             costs: Vec::new(),
-            recent: vec![(u64::MAX, 0); RECENT].into_boxed_slice(),
+            recent: Box::new([(u64::MAX, 0); RECENT]),
             maps: Vec::new(),
             notes: describe(models),
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn charge(&mut self, pc: GuestVa, column: usize, count: usize) {
-        let slot = (pc.0 >> 1) as usize & (RECENT - 1);
-        if self.recent[slot].0 != pc.0 {
-            self.recent[slot] = (pc.0, self.place(pc));
+        let first = self.recent_place(pc) + column;
+        if count == 1 {
+            if let Some(cost) = self.costs.get_mut(first) {
+                *cost += 1;
+            }
+            return;
         }
-        let first = self.recent[slot].1 + column;
         for cost in self.costs.get_mut(first..first + count).unwrap_or_default() {
             *cost += 1;
         }
+    }
+
+    /// Where the costs of an instruction are that was probably charged of late.
+    #[inline(always)]
+    fn recent_place(&mut self, pc: GuestVa) -> usize {
+        let (known, place) = self.recent[(pc.0 >> 1) as usize & (RECENT - 1)];
+        if known == pc.0 { place } else { self.place_newly(pc) }
+    }
+
+    /// Where the costs of an instruction are that was not among the recent ones.
+    #[inline(never)]
+    fn place_newly(&mut self, pc: GuestVa) -> usize {
+        let place = self.place(pc);
+        self.recent[(pc.0 >> 1) as usize & (RECENT - 1)] = (pc.0, place);
+        place
     }
 
     /// Where an instruction's costs are.
@@ -276,18 +298,25 @@ impl Boundary for Profiling {
         self.caches.departed(thread, Kind::Load, |line| gone.data.push(line));
     }
 
+    #[inline]
     fn translate(&mut self, told: &Told, gone: &mut Gone) -> bool {
         let Some(model) = &mut self.tlbs else { return true };
         let kind = kind_of(told.kind);
         let at = (told.addr, told.size);
         let passes = model.reference(told.thread, kind, at, |page| gone.pages.push(page));
-        let first = self.columns.tlbs.unwrap_or(0) + if kind == Kind::Fetch { 0 } else { 2 };
-        while let Some(walked) = self.tlbs.as_mut().and_then(|m| m.observer_mut().0.pop()) {
-            self.charge(told.pc, first, if walked { 2 } else { 1 });
+        let Missed { misses, walks } = std::mem::take(model.observer_mut());
+        if misses > 0 {
+            let first = self.columns.tlbs.unwrap_or(0) + if kind == Kind::Fetch { 0 } else { 2 };
+            let place = self.recent_place(told.pc) + first;
+            if let Some([missed, walked]) = self.costs.get_mut(place..place + 2) {
+                *missed += misses;
+                *walked += walks;
+            }
         }
         passes != Filterable::Nothing
     }
 
+    #[inline(always)]
     fn reference(&mut self, told: &Told, gone: &mut Gone) -> Pass {
         let kind = kind_of(told.kind);
         let Told { thread, pc, addr, size, now, .. } = *told;
@@ -296,14 +325,17 @@ impl Boundary for Profiling {
             return self.reference_at_length(thread, &reference, gone);
         };
         if answer.served > 0 {
+            let column = self.columns.references(kind) + 1;
             let missed = (answer.served as usize).min(self.columns.levels);
-            self.charge(pc, self.columns.references(kind) + 1, missed);
+            self.charge(pc, column, missed);
         }
-        if let Some(line) = answer.departed {
-            let side = if kind == Kind::Fetch { &mut gone.code } else { &mut gone.data };
-            side.push(line);
-        }
+        gone.line = answer.departed;
         pass(answer.standing)
+    }
+
+    #[inline]
+    fn written(&mut self, thread: ThreadId, slot: u32, now: u64) -> bool {
+        self.caches.written(thread, slot, now)
     }
 
     fn transfer(&mut self, thread: ThreadId, transfer: &Transfer) {

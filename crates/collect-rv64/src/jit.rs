@@ -13,8 +13,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod block;
+mod cold;
 mod enter;
 mod float;
+mod group;
+mod held;
 mod integer;
 mod profiled;
 mod state;
@@ -32,7 +35,7 @@ use ichnos_isa_rv64::Insn;
 use crate::code::{Code, Decoded};
 use crate::observe::Observer;
 use crate::ram::{CodeWrite, PAGE_SHIFT, PAGE_SIZE, Ram};
-use block::{Block, Door, ENTRY_JUMP, Far, Translated};
+use block::{Block, Door, Far, Translated};
 pub(crate) use state::{Reason, Shared};
 use thunks::Thunks;
 
@@ -41,12 +44,16 @@ use thunks::Thunks;
 const MEMORY: usize = 64 << 20;
 /// No block is longer, in guest instructions.
 const LONGEST: usize = 48;
-/// Bytes that a block cannot exceed.
+/// Bytes that neither area of a block can exceed.
 const BLOCK_MOST: usize = 1 << 15;
+/// Bytes that are set aside at once for what hardly ever runs.
+const FAR_BYTES: usize = 1 << 16;
 /// A block is translated when it has been reached so often. Measured on a kernel
 /// boot: at 1 translation dominates, above 10 the interpreter does.
 const HOT: u8 = 4;
 const HEAT: usize = 1 << 16;
+/// Nothing is set aside.
+const NO_FAR: (CacheAddr, CacheAddr) = (CacheAddr(0), CacheAddr(0));
 /// A jump to another page is linked so often: code that many address spaces share
 /// goes through the table of jumps in the end.
 const RELINKS: u8 = 64;
@@ -62,7 +69,7 @@ struct Key {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     at: CacheAddr,
-    limit_exit: u32,
+    limit_exit: CacheAddr,
     /// The entry for jumps from its first line.
     side: u32,
     insns: u32,
@@ -117,6 +124,8 @@ impl Hasher for Mix {
 pub(crate) struct Jit {
     memory: CodeMem,
     thunks: Thunks,
+    /// Memory that is set aside for what hardly ever runs: from here up to there.
+    far: (CacheAddr, CacheAddr),
     blocks: HashMap<Key, Option<Known>, BuildHasherDefault<Mix>>,
     by_page: HashMap<usize, Vec<Key>, BuildHasherDefault<Mix>>,
     sites: Vec<Site>,
@@ -134,6 +143,7 @@ impl Jit {
         Some(Self {
             memory,
             thunks,
+            far: NO_FAR,
             blocks: HashMap::default(),
             by_page: HashMap::default(),
             sites: Vec::new(),
@@ -177,13 +187,18 @@ impl Jit {
         watch: &mut O,
     ) -> Found {
         let words_left = watch.book().is_none_or(|book| book.has_room());
-        if self.memory.free() < BLOCK_MOST || !words_left {
+        if self.memory.free() < BLOCK_MOST + FAR_BYTES || !words_left {
             self.forget_all();
             watch.forget_generated();
         }
+        if self.far.1.since(self.far.0) < BLOCK_MOST as u64
+            && let Some(at) = self.memory.append(&[0xcc; FAR_BYTES])
+        {
+            self.far = (at, at.offset(FAR_BYTES as u64));
+        }
         let (insns, len) = block_at(key.index, code, ram);
         let first = (key.va, self.sites.len() as u64);
-        let block = Block::new(&self.thunks, self.memory.next(), first, watch.book());
+        let block = Block::new(&self.thunks, (self.memory.next(), self.far.0), first, watch.book());
         let known = block.translate(&insns).and_then(|t| self.add(&t, len));
         if let (Some(known), Some(book)) = (known, watch.book()) {
             let translated = insns.iter().take(known.insns as usize);
@@ -206,16 +221,21 @@ impl Jit {
     }
 
     fn add(&mut self, t: &Translated, len: usize) -> Option<Known> {
+        let far = self.far.0.offset(t.far.len() as u64);
+        if far.0 > self.far.1.0 || !self.memory.patch(self.far.0, &t.far) {
+            return None;
+        }
         let at = self.memory.append(&t.bytes)?;
+        self.far.0 = far;
         self.sites.extend(t.links.iter().map(|l| Site {
             displacement: at.offset(l.displacement as u64),
             target: l.target,
             door: l.door,
-            far: l.far.map(|far| (far.standing_at(at), RELINKS)),
+            far: l.far.map(|far| (far, RELINKS)),
         }));
         Some(Known {
             at,
-            limit_exit: t.limit_exit as u32,
+            limit_exit: t.limit_exit,
             side: t.side as u32,
             insns: t.insns as u32,
             len: len as u32,
@@ -239,11 +259,9 @@ impl Jit {
         if let Some((far, left)) = &mut site.far {
             let Some(state) = state.filter(|_| *left > 0) else { return };
             *left -= 1;
-            patches[1] = Some((CacheAddr(far.state as u64), state as i32));
+            patches[1] = Some((far.state, state as i32));
             if *left == 0 {
-                let other = CacheAddr(far.other as u64);
-                let by_table = CacheAddr(far.by_table as u64);
-                patches[2] = Some((other, displacement(other, by_table)));
+                patches[2] = Some((far.other, displacement(far.other, far.by_table)));
             }
         }
         for (at, value) in patches.into_iter().flatten() {
@@ -266,11 +284,11 @@ impl Jit {
                 blocks.remove(key);
                 if let Some(k) = known {
                     for entry in [0, k.side] {
-                        let behind = i64::from(entry) + ENTRY_JUMP as i64;
-                        let displacement = i64::from(k.limit_exit) - behind;
+                        let at = k.at.offset(entry.into());
+                        let displacement = displacement(at.offset(1), k.limit_exit);
                         let mut jump = [0xe9, 0, 0, 0, 0];
-                        jump[1..].copy_from_slice(&(displacement as i32).to_le_bytes());
-                        memory.patch(k.at.offset(entry.into()), &jump);
+                        jump[1..].copy_from_slice(&displacement.to_le_bytes());
+                        memory.patch(at, &jump);
                     }
                 }
                 false
@@ -282,6 +300,7 @@ impl Jit {
         let (bytes, thunks) = Thunks::generate();
         self.memory.truncate(CacheAddr(bytes.len() as u64));
         self.thunks = thunks;
+        self.far = NO_FAR;
         self.blocks.clear();
         self.by_page.clear();
         self.sites.clear();

@@ -29,6 +29,7 @@ mod settled;
 mod short;
 mod sifted;
 mod skew_array;
+mod small_fifo;
 mod stamped;
 mod stats;
 

@@ -1,8 +1,8 @@
 //! Translates one block: straight-line code of one page with conditional exits.
 //!
 //! Layout: entry check (enough instructions left?), then the instructions, then
-//! the cold parts: taken branches, slow memory accesses, the way out when the
-//! check fails. `r13` counts down at exits only, by what has retired until then,
+//! taken branches; apart from these, see `cold`, slow memory accesses, jumps that are
+//! not linked yet, and the way out when the check fails. `r13` counts at exits only, by what has retired until then,
 //! so that a block costs one compare and one subtraction.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -10,16 +10,15 @@ use ichnos_base::CacheAddr;
 use ichnos_isa_rv64::Insn;
 
 use crate::cpu::SINK;
-use crate::jit::profiled::Helper;
-use crate::jit::state::{CEILING, STATE, mapped, operand, x_place};
+use crate::jit::cold::{Area, Cold, Other};
+use crate::jit::held::Held;
+use crate::jit::profiled::TICKS;
+use crate::jit::state::{STATE, ceiling, mapped, operand, x_place};
 use crate::jit::thunks::Thunks;
-use crate::jit::x86::{Alu, Code, Cond, Hole, Mem, Operand, R13, RAX, RCX, Reg, W32, W64};
+use crate::jit::x86::{Alu, Code, Cond, Hole, Mem, Operand, R13, RAX, RBX, RCX, Reg, W32, W64};
 use crate::jit::{float, integer, transfer};
 use crate::profile::Book;
 use crate::ram::PAGE_SIZE;
-
-/// Bytes of the jump that overwrites the entry of a block that is no more.
-pub(crate) const ENTRY_JUMP: usize = 5;
 
 /// A jump that can be linked to its target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,24 +32,16 @@ pub(crate) struct Link {
     pub(crate) far: Option<Far>,
 }
 
-/// The parts of a jump to another page, from the block's start. It compares the
-/// state of translations with the one under which it was linked.
+/// The parts of a jump to another page. It compares the state of translations with
+/// the one under which it was linked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Far {
     /// The number that is compared with.
-    pub(crate) state: usize,
+    pub(crate) state: CacheAddr,
     /// The displacement of the jump that leaves under another state.
-    pub(crate) other: usize,
+    pub(crate) other: CacheAddr,
     /// The way through the hart's table of jumps.
-    pub(crate) by_table: usize,
-}
-
-impl Far {
-    /// The same of a block that stands at `at`.
-    pub(crate) const fn standing_at(self, at: CacheAddr) -> Self {
-        let at = at.0 as usize;
-        Self { state: self.state + at, other: self.other + at, by_table: self.by_table + at }
-    }
+    pub(crate) by_table: CacheAddr,
 }
 
 /// Where a linked jump enters a block.
@@ -66,9 +57,11 @@ pub(crate) enum Door {
 #[derive(Debug)]
 pub(crate) struct Translated {
     pub(crate) bytes: Vec<u8>,
+    /// What stands apart from them.
+    pub(crate) far: Vec<u8>,
     pub(crate) links: Vec<Link>,
-    /// The way out when too few instructions are left, from the block's start.
-    pub(crate) limit_exit: usize,
+    /// The way out when too few instructions are left.
+    pub(crate) limit_exit: CacheAddr,
     /// The entry for jumps from its first line; its start if it has no other.
     pub(crate) side: usize,
     /// Guest instructions translated.
@@ -86,23 +79,17 @@ pub(crate) enum Step {
     Unknown,
 }
 
-/// Cold code that is still to be written.
-#[derive(Clone, Copy, Debug)]
-enum Cold {
-    /// A taken branch: `retired` instructions, then on to `target`.
-    Taken { hole: Hole, retired: usize, target: u64, from: u64, door: Door },
-    /// An instruction for the interpreter: `retired` before it.
-    Interpret { hole: Hole, retired: usize, pc: u64 },
-    /// A helper for a profile, see [`Helper`].
-    Help { hole: Hole, back: usize, helper: Helper },
-}
-
 /// A block under construction.
 pub(crate) struct Block<'a> {
     pub(crate) code: Code,
     pub(crate) thunks: &'a Thunks,
-    /// Where the block will stand.
-    base: CacheAddr,
+    /// Where the present area will stand.
+    pub(crate) base: CacheAddr,
+    /// The present area, and the other.
+    pub(crate) area: Area,
+    pub(crate) other: Other,
+    /// The instructions of the block.
+    pub(crate) insns: Vec<Insn>,
     /// The guest address of its first instruction.
     start: u64,
     /// The guest address of the present instruction.
@@ -122,21 +109,25 @@ pub(crate) struct Block<'a> {
     body: Option<usize>,
     /// Jumps to the block's own side door.
     loops: Vec<Hole>,
-    cold: Vec<Cold>,
+    pub(crate) cold: Vec<Cold>,
     links: Vec<Link>,
     first_site: u64,
+    /// What vector registers hold.
+    pub(crate) held: Held,
     /// Whether the block has checked that floating point may be used.
     pub(crate) float_checked: bool,
     /// Whether it has checked that the dynamic rounding mode is to nearest.
     pub(crate) rounding_checked: bool,
+    /// Whether it has taken note that floating-point registers changed.
+    pub(crate) float_noted: bool,
 }
 
 impl<'a> Block<'a> {
-    /// A block at guest address `start`, to stand at `base`; its links are
-    /// numbered from `first_site`.
+    /// A block at guest address `start`, to stand at `base` and `far`; its links
+    /// are numbered from `first_site`.
     pub(crate) fn new(
         thunks: &'a Thunks,
-        base: CacheAddr,
+        (base, far): (CacheAddr, CacheAddr),
         (start, first_site): (u64, u64),
         book: Option<&'a mut Book>,
     ) -> Self {
@@ -144,6 +135,9 @@ impl<'a> Block<'a> {
             code: Code::default(),
             thunks,
             base,
+            area: Area::Near,
+            other: Other { code: Code::default(), base: far },
+            insns: Vec::new(),
             start,
             pc: start,
             index: 0,
@@ -156,8 +150,10 @@ impl<'a> Block<'a> {
             cold: Vec::new(),
             links: Vec::new(),
             first_site,
+            held: Held::default(),
             float_checked: false,
             rounding_checked: false,
+            float_noted: false,
         }
     }
 
@@ -165,31 +161,8 @@ impl<'a> Block<'a> {
     /// there is nothing to translate.
     pub(crate) fn translate(mut self, insns: &[Insn]) -> Option<Translated> {
         let entry = self.check_limit();
-        let mut ended = false;
-        for (n, insn) in insns.iter().enumerate() {
-            self.len = insn.len;
-            self.more = n + 1 < insns.len();
-            let before = (self.code.here(), self.cold.len());
-            self.touch_code();
-            if n == 0 && self.is_in_line(self.pc, self.behind().wrapping_sub(1)) {
-                self.body = Some(self.code.here());
-            }
-            match self.step(insn) {
-                Step::Next => {}
-                Step::Unknown => {
-                    // Whoever carries it out also fetches it.
-                    self.code.bytes.truncate(before.0);
-                    self.cold.truncate(before.1);
-                    break;
-                }
-                Step::End => ended = true,
-            }
-            self.index += 1;
-            self.pc = self.pc.wrapping_add(insn.len.into());
-            if ended {
-                break;
-            }
-        }
+        self.insns = insns.to_vec();
+        let ended = self.translate_all(insns);
         if self.index == 0 {
             return None;
         }
@@ -200,15 +173,72 @@ impl<'a> Block<'a> {
         }
         self.write_cold();
         let (side, second) = self.side_door();
-        let limit_exit = self.code.here();
-        self.code.mov_imm(RAX, self.start);
-        self.jump_to(self.thunks.limit);
-        let count = i32::try_from(insns).ok()?.to_le_bytes();
+        let limit_exit = (Area::Far, self.other.code.here());
+        self.apart(|block| {
+            block.code.mov_imm(RAX, block.start);
+            block.jump_to(block.thunks.limit);
+        });
+        let count = match self.book {
+            Some(_) => ceiling(insns).disp.to_le_bytes(),
+            None => i32::try_from(insns).ok()?.to_le_bytes(),
+        };
         for (place, limit) in [Some(entry), second].into_iter().flatten() {
-            self.code.fill(limit, limit_exit);
+            self.connect((Area::Near, limit), limit_exit);
             self.code.bytes.get_mut(place..place + 4)?.copy_from_slice(&count);
         }
-        Some(Translated { bytes: self.code.bytes, links: self.links, limit_exit, side, insns })
+        let limit_exit = self.standing(limit_exit);
+        let (bytes, far) = (self.code.bytes, self.other.code.bytes);
+        Some(Translated { bytes, far, links: self.links, limit_exit, side, insns })
+    }
+
+    /// Translates instructions; whether the last one ended the block.
+    fn translate_all(&mut self, insns: &[Insn]) -> bool {
+        while let Some(insn) = insns.get(self.index) {
+            self.len = insn.len;
+            self.more = self.index + 1 < insns.len();
+            let before = (self.code.here(), self.cold.len());
+            self.touch_code();
+            if self.index == 0 && self.is_in_line(self.pc, self.behind().wrapping_sub(1)) {
+                self.body = Some(self.code.here());
+            }
+            let step = match self.group(insns) {
+                Some(group) => {
+                    self.translate_group(&group, insns);
+                    Step::Next
+                }
+                None if self.translate_pair(insns) => Step::Next,
+                None => self.step(insn),
+            };
+            if step == Step::Unknown {
+                // Whoever carries it out also fetches it.
+                self.code.bytes.truncate(before.0);
+                self.cold.truncate(before.1);
+                return false;
+            }
+            self.index += 1;
+            self.pc = self.behind();
+            if step == Step::End {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Translates two instructions as one, if they can be and lie in one line; the
+    /// second is the present one then.
+    fn translate_pair(&mut self, insns: &[Insn]) -> bool {
+        let Some([one, other]) = insns.get(self.index..self.index + 2) else { return false };
+        let (pc, last) = (self.behind(), self.behind().wrapping_add(other.len.into()) - 1);
+        let line = |at: u64| self.book.as_ref().map(|book| at >> book.code_shift);
+        if line(pc) != line(self.pc) || line(last) != line(self.pc) {
+            return false;
+        }
+        let done = integer::translate_pair(self, one, other);
+        if done {
+            (self.pc, self.len) = (pc, other.len);
+            self.index += 1;
+        }
+        done
     }
 
     /// The entry for jumps that need not touch the first line, and its check.
@@ -240,22 +270,22 @@ impl<'a> Block<'a> {
         if near { Door::Side } else { Door::Front }
     }
 
-    /// The compare with the block's length, which is filled in at the end: its
+    /// The compare with the block's length, or the ceiling for it, which is filled in
+    /// at the end: its
     /// place and the jump that follows it.
     fn check_limit(&mut self) -> (usize, Hole) {
         // A large number forces the long form of the instruction.
         if self.book.is_some() {
-            self.code.lea(RAX, Mem::at(R13, i32::MAX));
+            self.code.alu(W64, Alu::Cmp, R13, Operand::Mem(Mem::at(RBX, i32::MAX)));
             let place = self.code.here() - 4;
-            self.code.alu(W64, Alu::Cmp, RAX, Operand::Mem(CEILING));
-            return (place, self.code.jump_if(Cond::Above));
+            return (place, self.code.jump_if(Cond::AboveEqual));
         }
         self.code.alu_imm(W64, Alu::Cmp, Operand::Reg(R13), i32::MAX);
         let place = self.code.here() - 4;
         (place, self.code.jump_if(Cond::Less))
     }
 
-    fn step(&mut self, insn: &Insn) -> Step {
+    pub(crate) fn step(&mut self, insn: &Insn) -> Step {
         let known = integer::translate(self, insn);
         if known != Step::Unknown {
             return known;
@@ -292,8 +322,9 @@ impl<'a> Block<'a> {
 
     /// Counts instructions: down what may still retire, or up the clock.
     pub(crate) fn retire(&mut self, retired: usize) {
-        let op = if self.book.is_some() { Alu::Add } else { Alu::Sub };
-        self.code.alu_imm(W64, op, Operand::Reg(R13), retired as i32);
+        let (op, ticks) =
+            if self.book.is_some() { (Alu::Add, TICKS as i32) } else { (Alu::Sub, 1) };
+        self.code.alu_imm(W64, op, Operand::Reg(R13), ticks * retired as i32);
     }
 
     /// The address behind the present instruction.
@@ -316,17 +347,21 @@ impl<'a> Block<'a> {
             Door::Side if target == self.start => return self.loops.push(hole),
             _ => {}
         }
-        self.code.fill_here(hole);
-        self.ask_for_link(Link { displacement: hole.0, target, door, far: None });
+        self.ask_for_link(&[hole], Link { displacement: hole.0, target, door, far: None });
     }
 
-    /// Leaves so that the jump is linked.
-    fn ask_for_link(&mut self, link: Link) {
+    /// Lets jumps leave so that one is linked.
+    fn ask_for_link(&mut self, holes: &[Hole], link: Link) {
         let site = self.first_site + self.links.len() as u64;
         self.links.push(link);
-        self.code.mov_imm(RAX, link.target);
-        self.code.mov_imm(RCX, site);
-        self.jump_to(self.thunks.link);
+        self.apart(|block| {
+            for &hole in holes {
+                block.connect((Area::Near, hole), block.here());
+            }
+            block.code.mov_imm(RAX, link.target);
+            block.code.mov_imm(RCX, site);
+            block.jump_to(block.thunks.link);
+        });
     }
 
     /// Goes on at a fixed guest address of another page. The jump can be linked as
@@ -337,26 +372,18 @@ impl<'a> Block<'a> {
         let state = self.code.here() - 4;
         let other = self.code.jump_if(Cond::NotEqual);
         let hole = self.code.jump();
-        let by_table = self.code.here();
-        self.code.mov_imm(RAX, target);
-        self.jump_to(self.thunks.indirect);
-        self.code.fill_here(other);
-        self.code.fill_here(hole);
-        let far = Far { state, other: other.0, by_table };
-        self.ask_for_link(Link { displacement: hole.0, target, door, far: Some(far) });
-    }
-
-    /// The present instruction goes to the interpreter if the condition holds.
-    pub(crate) fn interpret_if(&mut self, cond: Cond) {
-        let hole = self.code.jump_if(cond);
-        self.cold.push(Cold::Interpret { hole, retired: self.index, pc: self.pc });
-    }
-
-    /// The present instruction branches to `target` if the condition holds.
-    pub(crate) fn branch_if(&mut self, cond: Cond, target: u64) {
-        let hole = self.code.jump_if(cond);
-        let (from, door) = (self.behind(), self.door(target));
-        self.cold.push(Cold::Taken { hole, retired: self.index + 1, target, from, door });
+        let by_table = self.standing((Area::Far, self.other.code.here()));
+        self.apart(|block| {
+            block.code.mov_imm(RAX, target);
+            block.jump_to(block.thunks.indirect);
+        });
+        let far = Far {
+            state: self.standing((Area::Near, state)),
+            other: self.standing((Area::Near, other.0)),
+            by_table,
+        };
+        let link = Link { displacement: hole.0, target, door, far: Some(far) };
+        self.ask_for_link(&[other, hole], link);
     }
 
     /// Counts what has retired and lets the interpreter go on at `pc`.
@@ -366,38 +393,6 @@ impl<'a> Block<'a> {
         }
         self.code.mov_imm(RAX, pc);
         self.jump_to(self.thunks.interpret);
-    }
-
-    /// A helper that the condition calls for, and that goes on right here.
-    pub(crate) fn help_if(&mut self, cond: Cond, helper: Helper) -> usize {
-        let hole = self.code.jump_if(cond);
-        self.cold.push(Cold::Help { hole, back: 0, helper });
-        self.cold.len() - 1
-    }
-
-    /// Where the helper of that number goes on: here.
-    pub(crate) fn back_here(&mut self, number: usize) {
-        let here = self.code.here();
-        if let Some(Cold::Help { back, .. }) = self.cold.get_mut(number) {
-            *back = here;
-        }
-    }
-
-    fn write_cold(&mut self) {
-        for cold in std::mem::take(&mut self.cold) {
-            match cold {
-                Cold::Taken { hole, retired, target, from, door } => {
-                    self.code.fill_here(hole);
-                    self.count_arc(from, target);
-                    self.go(retired, target, door);
-                }
-                Cold::Help { hole, back, helper } => self.write_help(hole, back, helper),
-                Cold::Interpret { hole, retired, pc } => {
-                    self.code.fill_here(hole);
-                    self.leave_to_interpreter(retired, pc);
-                }
-            }
-        }
     }
 
     /// A register that holds a guest register: its own, or `scratch`.

@@ -6,7 +6,7 @@ use ichnos_base::CacheAddr;
 
 use crate::cpu::{Cpu, FloatState};
 use crate::float::flag;
-use crate::jit::profiled::Packed;
+use crate::jit::profiled::{Packed, TICKS};
 use crate::jit::{Jit, Reason};
 use crate::memory::World;
 use crate::observe::Observer;
@@ -43,11 +43,11 @@ impl Jit {
         let start = watch.start(cpu, ram);
         let (base, table, counter) = match &start {
             None => (ram, cpu.tlb.bank().cast::<u8>(), limit),
-            Some(start) => (start.arena.cast(), start.lines.cast(), start.clock),
+            Some(start) => (start.arena.cast(), start.lines.cast(), TICKS * start.clock),
         };
         let mut context = Context { cpu: &raw mut *cpu, world: &raw mut *world, watch };
         if let Some(start) = &start {
-            cpu.shared.ceiling = start.clock.saturating_add(limit);
+            cpu.shared.set_ceiling(start.clock.saturating_add(limit).saturating_mul(TICKS));
             cpu.shared.context = (&raw mut context) as u64;
             cpu.shared.data_helper = data::<W, O> as *const () as u64;
             cpu.shared.fetch_helper = fetch::<W, O> as *const () as u64;
@@ -85,8 +85,8 @@ impl Jit {
             Some(start) => {
                 // SAFETY: the pointer comes from this function's `&mut O`, which is
                 // not used otherwise after `context` was made.
-                unsafe { &mut *watch }.stopped(cpu.pc, left, indirect);
-                left - start.clock
+                unsafe { &mut *watch }.stopped(cpu.pc, left / TICKS, indirect);
+                left / TICKS - start.clock
             }
         };
         cpu.retired = cpu.retired.wrapping_add(retired);
@@ -108,7 +108,7 @@ extern "sysv64" fn data<W: World, O: Observer>(
     va: u64,
     pc: u64,
     site: u64,
-    clock: u64,
+    ticks: u64,
 ) -> u64 {
     // SAFETY: generated code passes the context that `enter` made and still holds;
     // the three pointers come from distinct `&mut` that `enter` does not use while
@@ -121,7 +121,7 @@ extern "sysv64" fn data<W: World, O: Observer>(
         size: packed.size.into(),
         access: if packed.store { Access::Store } else { Access::Load },
         next: (packed.follows != 0).then(|| pc.wrapping_add(packed.follows.into())),
-        clock: clock + u64::from(packed.index) + 1,
+        clock: ticks / TICKS + u64::from(packed.index) + 1,
     };
     watch.data_generated(cpu, world, &site, va).unwrap_or(0)
 }
@@ -132,12 +132,12 @@ extern "sysv64" fn fetch<W: World, O: Observer>(
     at: u64,
     pc: u64,
     site: u64,
-    clock: u64,
+    ticks: u64,
 ) -> u64 {
     // SAFETY: as in `data`.
     let watch = unsafe { &mut *(*context).watch };
     let packed = Packed::unpack(site as u32);
-    let clock = clock + u64::from(packed.index) + 1;
+    let clock = ticks / TICKS + u64::from(packed.index) + 1;
     watch.fetch_generated(pc, (at, packed.size.into()), clock);
     0
 }

@@ -11,9 +11,10 @@ use ichnos_isa_rv64::{Insn, Op, ROUND_DYNAMIC};
 
 use crate::cpu::FloatState;
 use crate::jit::block::{Block, Step};
+use crate::jit::cold::Area;
 use crate::jit::state::{FLOAT_STATE, FRM, f_high, f_place, operand};
 use crate::jit::transfer::{reach, reached};
-use crate::jit::x86::{Alu, Cond, Operand, RAX, RCX, Shift, W32, W64, Xmm};
+use crate::jit::x86::{Alu, Cond, Mem, Operand, RAX, RCX, Shift, W32, W64, Xmm};
 use crate::tlb::{READ_TAG, WRITE_TAG};
 
 const DOUBLE: u8 = 0xf2;
@@ -26,6 +27,7 @@ const SUB: u8 = 0x5c;
 const DIV: u8 = 0x5e;
 const SQRT: u8 = 0x51;
 const LOAD: u8 = 0x10;
+const COPY: u8 = 0x28;
 const STORE: u8 = 0x11;
 const COMPARE_QUIET: u8 = 0x2e;
 const COMPARE: u8 = 0x2f;
@@ -76,6 +78,7 @@ pub(crate) fn translate(b: &mut Block<'_>, i: &Insn) -> Step {
             check_on(b);
             b.code.mov(W64, RAX, operand(i.rs1));
             b.code.store(8, f_place(i.rd), RAX);
+            b.held.forget(i.rd);
             dirty(b);
         }
         _ => return Step::Unknown,
@@ -84,7 +87,7 @@ pub(crate) fn translate(b: &mut Block<'_>, i: &Insn) -> Step {
 }
 
 /// Leaves for the interpreter if floating point is off.
-fn check_on(b: &mut Block<'_>) {
+pub(crate) fn check_on(b: &mut Block<'_>) {
     if !std::mem::replace(&mut b.float_checked, true) {
         b.code.load(1, false, RAX, Operand::Mem(FLOAT_STATE));
         b.code.alu_imm(W32, Alu::Cmp, Operand::Reg(RAX), FloatState::Off as i32);
@@ -104,7 +107,11 @@ fn check_rounding(b: &mut Block<'_>, i: &Insn) -> bool {
     i.mode == ROUND_DYNAMIC || i.mode == 0
 }
 
+/// Takes note that floating-point registers changed, once in a block.
 fn dirty(b: &mut Block<'_>) {
+    if b.area == Area::Near && std::mem::replace(&mut b.float_noted, true) {
+        return;
+    }
     b.code.store_byte(FLOAT_STATE, FloatState::Dirty as u8);
 }
 
@@ -125,8 +132,24 @@ fn finish(b: &mut Block<'_>, i: &Insn, prefix: u8) {
     if prefix == SINGLE {
         b.code.mov_imm(RAX, u32::MAX.into());
         b.code.store(4, f_high(i.rd), RAX);
+        b.held.forget(i.rd);
+    } else if let Some(held) = b.float_target(i.rd) {
+        copy(b, held, X0);
     }
     dirty(b);
+}
+
+/// Copies a whole vector register.
+fn copy(b: &mut Block<'_>, to: Xmm, from: Xmm) {
+    b.code.scalar_rr(None, COPY, to, from);
+}
+
+/// Puts a number into `xmm0`.
+fn first(b: &mut Block<'_>, prefix: u8, register: u8) {
+    match b.float_held(register).filter(|_| prefix == DOUBLE) {
+        Some(held) => copy(b, X0, held),
+        None => b.code.scalar(prefix, LOAD, X0, f_place(register)),
+    }
 }
 
 fn arithmetic(b: &mut Block<'_>, i: &Insn, prefix: u8, opcode: u8) -> Step {
@@ -135,8 +158,11 @@ fn arithmetic(b: &mut Block<'_>, i: &Insn, prefix: u8, opcode: u8) -> Step {
     }
     check_boxed(b, prefix, i.rs1);
     check_boxed(b, prefix, i.rs2);
-    b.code.scalar(prefix, LOAD, X0, f_place(i.rs1));
-    b.code.scalar(prefix, opcode, X0, f_place(i.rs2));
+    first(b, prefix, i.rs1);
+    match b.float_held(i.rs2).filter(|_| prefix == DOUBLE) {
+        Some(held) => b.code.scalar_rr(Some(prefix), opcode, X0, held),
+        None => b.code.scalar(prefix, opcode, X0, f_place(i.rs2)),
+    }
     finish(b, i, prefix);
     Step::Next
 }
@@ -159,9 +185,12 @@ fn fused(b: &mut Block<'_>, i: &Insn, prefix: u8, opcode: u8) -> Step {
     for register in [i.rs1, i.rs2, i.rs3] {
         check_boxed(b, prefix, register);
     }
-    b.code.scalar(prefix, LOAD, X0, f_place(i.rs3));
-    b.code.scalar(prefix, LOAD, X1, f_place(i.rs1));
-    b.code.fused(opcode, prefix == DOUBLE, (X0, X1), f_place(i.rs2));
+    first(b, prefix, i.rs3);
+    let factor = if prefix == DOUBLE { b.float_source(i.rs1) } else { None };
+    if factor.is_none() {
+        b.code.scalar(prefix, LOAD, X1, f_place(i.rs1));
+    }
+    b.code.fused(opcode, prefix == DOUBLE, (X0, factor.unwrap_or(X1)), f_place(i.rs2));
     finish(b, i, prefix);
     Step::Next
 }
@@ -186,6 +215,7 @@ fn from_integer(b: &mut Block<'_>, i: &Insn) -> Step {
     b.code.scalar_rr(None, 0x57, X0, X0);
     b.code.convert(DOUBLE, FROM_INTEGER, width, (X0.0, Operand::Reg(RAX)));
     b.code.scalar(DOUBLE, STORE, X0, f_place(i.rd));
+    b.held.forget(i.rd);
     dirty(b);
     Step::Next
 }
@@ -241,24 +271,49 @@ fn sign(b: &mut Block<'_>, i: &Insn) {
         b.code.shift_imm(W64, Shift::Right, RAX, 1);
     }
     b.code.store(8, f_place(i.rd), RAX);
+    b.held.forget(i.rd);
     dirty(b);
 }
 
 fn load(b: &mut Block<'_>, i: &Insn, bytes: u8) {
     check_on(b);
     reach(b, i, bytes, READ_TAG);
-    b.code.load(bytes, false, RCX, Operand::Mem(reached(b)));
-    if bytes == 4 {
-        b.code.mov_imm(RAX, 0xffff_ffff_0000_0000);
-        b.code.alu(W64, Alu::Or, RCX, Operand::Reg(RAX));
+    load_from(b, i, (bytes, reached(b)));
+}
+
+/// Loads from a place; leaves `rdx` alone.
+pub(crate) fn load_from(b: &mut Block<'_>, i: &Insn, (bytes, at): (u8, Mem)) {
+    match b.float_target(i.rd).filter(|_| bytes == 8) {
+        Some(held) => {
+            b.code.scalar(DOUBLE, LOAD, held, at);
+            b.code.scalar(DOUBLE, STORE, held, f_place(i.rd));
+        }
+        None => {
+            b.code.load(bytes, false, RCX, Operand::Mem(at));
+            if bytes == 4 {
+                b.code.mov_imm(RAX, 0xffff_ffff_0000_0000);
+                b.code.alu(W64, Alu::Or, RCX, Operand::Reg(RAX));
+                b.held.forget(i.rd);
+            }
+            b.code.store(8, f_place(i.rd), RCX);
+        }
     }
-    b.code.store(8, f_place(i.rd), RCX);
     dirty(b);
 }
 
 fn store(b: &mut Block<'_>, i: &Insn, bytes: u8) {
     check_on(b);
     reach(b, i, bytes, WRITE_TAG);
-    b.code.mov(W64, RCX, Operand::Mem(f_place(i.rs2)));
-    b.code.store(bytes, reached(b), RCX);
+    store_to(b, i, (bytes, reached(b)));
+}
+
+/// Stores to a place; leaves `rdx` alone.
+pub(crate) fn store_to(b: &mut Block<'_>, i: &Insn, (bytes, at): (u8, Mem)) {
+    match b.float_held(i.rs2).filter(|_| bytes == 8) {
+        Some(held) => b.code.scalar(DOUBLE, STORE, held, at),
+        None => {
+            b.code.mov(W64, RCX, Operand::Mem(f_place(i.rs2)));
+            b.code.store(bytes, at, RCX);
+        }
+    }
 }

@@ -5,7 +5,7 @@ use ichnos_isa_rv64::{Insn, Op};
 
 use crate::cpu::SINK;
 use crate::jit::block::{Block, Step};
-use crate::jit::state::operand;
+use crate::jit::state::{mapped, operand};
 use crate::jit::x86::{Alu, Cond, Mem, Operand, RAX, RCX, RDX, Reg, Shift, W32, W64, Width};
 
 /// Translates an instruction if it computes on integers.
@@ -20,11 +20,7 @@ pub(crate) fn translate(b: &mut Block<'_>, i: &Insn) -> Step {
         Op::Xori => immediate(b, i, Alu::Xor),
         Op::Ori => immediate(b, i, Alu::Or),
         Op::Andi => immediate(b, i, Alu::And),
-        Op::Addiw => {
-            b.code.mov(W32, RAX, operand(i.rs1));
-            b.code.alu_imm(W32, Alu::Add, Operand::Reg(RAX), imm);
-            word_result(b, i.rd);
-        }
+        Op::Addiw => add_word_immediate(b, i),
         Op::Slti => compare_immediate(b, i, Cond::Less),
         Op::Sltiu => compare_immediate(b, i, Cond::Below),
         Op::Slt => compare(b, i, Cond::Less),
@@ -96,8 +92,48 @@ fn computes(op: Op) -> bool {
 
 /// A 32-bit result in `rax`, sign-extended.
 fn word_result(b: &mut Block<'_>, rd: u8) {
-    b.code.load(4, true, RAX, Operand::Reg(RAX));
-    b.write(rd, RAX);
+    word(b, rd, Operand::Reg(RAX));
+}
+
+/// The low half of an operand, sign-extended.
+fn word(b: &mut Block<'_>, rd: u8, from: Operand) {
+    let to = mapped(rd).unwrap_or(RAX);
+    b.code.load(4, true, to, from);
+    b.write(rd, to);
+}
+
+fn add_word_immediate(b: &mut Block<'_>, i: &Insn) {
+    match operand(i.rs1) {
+        from if i.imm == 0 => word(b, i.rd, from),
+        Operand::Reg(from) => {
+            b.code.lea_word(RAX, Mem::at(from, i.imm));
+            word_result(b, i.rd);
+        }
+        from => {
+            b.code.mov(W32, RAX, from);
+            b.code.alu_imm(W32, Alu::Add, Operand::Reg(RAX), i.imm);
+            word_result(b, i.rd);
+        }
+    }
+}
+
+/// A shift left by 32 and one right of its result: both are one zero-extension and
+/// one shift. False if they are something else.
+pub(crate) fn translate_pair(b: &mut Block<'_>, i: &Insn, next: &Insn) -> bool {
+    let pair = i.op == Op::Slli
+        && next.op == Op::Srli
+        && (i.imm, next.rs1, next.rd) == (32, i.rd, i.rd)
+        && (1..=32).contains(&next.imm)
+        && i.rd != SINK;
+    if pair {
+        let to = mapped(i.rd).unwrap_or(RAX);
+        b.code.mov(W32, to, operand(i.rs1));
+        if next.imm != 32 {
+            b.code.shift_imm(W64, Shift::Left, to, (32 - next.imm) as u8);
+        }
+        b.write(i.rd, to);
+    }
+    pair
 }
 
 fn add_immediate(b: &mut Block<'_>, i: &Insn) {

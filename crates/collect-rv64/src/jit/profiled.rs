@@ -2,15 +2,17 @@
 //! instead of by page, and count arcs. Whatever the tables do not answer calls a
 //! helper from cold code and goes on.
 //!
-//! The clock, in `r13`, is that of the block's first instruction less one; times
-//! of use are four times an instruction's number, so that its fetch and its data
-//! have different ones.
+//! The clock is that of the block's first instruction less one. Times of use are
+//! four times an instruction's number, so that its fetch and its data have different
+//! ones; so is what `r13` holds.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::jit::block::Block;
+use crate::jit::cold::Area;
+use crate::jit::held::Held;
 use crate::jit::state::{INDIRECT, KEY};
 use crate::jit::x86::{
-    Alu, Cond, Hole, Mem, Operand, R13, R14, R15, RAX, RCX, RDX, Shift, W32, W64,
+    Alu, Cond, Mem, Operand, R13, R14, R15, RAX, RCX, RDX, Reg, Shift, W32, W64,
 };
 use crate::profile::{INDIRECT_ENTRIES, Indirect, LINE_ENTRIES, LINE_SHIFT, Line, site_mix};
 use crate::tlb::WRITE_TAG;
@@ -20,6 +22,8 @@ const READ: i32 = offset_of!(Line, read) as i32;
 const WRITE: i32 = offset_of!(Line, write) as i32;
 const ADDEND: i32 = offset_of!(Line, addend) as i32;
 const STAMP: i32 = offset_of!(Line, stamp) as i32;
+/// Times of use by instruction.
+pub(crate) const TICKS: u64 = 4;
 const INDIRECT_SHIFT: u32 = size_of::<Indirect>().trailing_zeros();
 
 /// A helper's arguments that are known when code is translated.
@@ -63,9 +67,9 @@ impl Packed {
 }
 
 impl Block<'_> {
-    /// The time of the present instruction, and a bit more.
-    fn time(&self, more: usize) -> i32 {
-        (4 * (self.index + 1) + more) as i32
+    /// Where the time of the present instruction is from the clock, and a bit more.
+    fn time(&self, more: i32) -> Mem {
+        Mem::at(R13, TICKS as i32 * (self.index as i32 + 1) + more)
     }
 
     /// Touches the lines of the present instruction that the one before did not
@@ -96,7 +100,7 @@ impl Block<'_> {
         // Zero is an unknown line, a negative sum one whose page left the TLB.
         self.code.alu(W64, Alu::Add, RCX, Operand::Mem(Mem::at(R14, 8 * frame as i32)));
         let number = self.help_if(Cond::LessEqual, helper);
-        self.code.lea_times_four(RDX, R13, self.time(0));
+        self.code.lea(RDX, self.time(0));
         self.code.store(8, Mem::at(RCX, 0), RDX);
         self.back_here(number);
     }
@@ -104,7 +108,7 @@ impl Block<'_> {
     /// Turns the guest address in `rax` into the host's, by line.
     pub(crate) fn reach_line(&mut self, bytes: u8, page_tag: i32) {
         let Some(book) = &self.book else { return };
-        let (shift, code_shift) = (book.data_shift, book.code_shift);
+        let code_shift = book.code_shift;
         let store = page_tag == WRITE_TAG;
         let follows = self.more && self.behind() >> code_shift == self.line.unwrap_or(u64::MAX);
         let site = Packed {
@@ -113,7 +117,19 @@ impl Block<'_> {
             follows: if follows { self.len } else { 0 },
             index: self.index as u16,
         };
-        self.code.mov(W32, RCX, Operand::Reg(RAX));
+        self.find_line((RAX, RDX), (bytes.into(), page_tag));
+        let helper = Helper::Data { pc: self.pc, site: site.pack(), retired: self.index };
+        let number = self.help_if(Cond::NotEqual, helper);
+        self.use_line((RAX, RDX));
+        self.back_here(number);
+    }
+
+    /// Finds the entry of the line of the guest address `at`: equal if all bytes
+    /// that begin there pass. Its place in the table is in `rcx` then; spoils `scratch`.
+    pub(crate) fn find_line(&mut self, (at, scratch): (Reg, Reg), (bytes, page_tag): (i32, i32)) {
+        let Some(book) = &self.book else { return };
+        let shift = book.data_shift;
+        self.code.mov(W32, RCX, Operand::Reg(at));
         match shift.checked_sub(LINE_SHIFT) {
             Some(by) if by > 0 => self.code.shift_imm(W32, Shift::Right, RCX, by as u8),
             Some(_) => {}
@@ -124,46 +140,50 @@ impl Block<'_> {
         let mask = ((LINE_ENTRIES - 1) << LINE_SHIFT) as i32;
         self.code.alu_imm(W32, Alu::And, Operand::Reg(RCX), mask);
         if bytes > 1 {
-            self.code.lea(RDX, Mem::at(RAX, i32::from(bytes) - 1));
+            self.code.lea(scratch, Mem::at(at, bytes - 1));
         } else {
-            self.code.mov_rr(RDX, RAX);
+            self.code.mov_rr(scratch, at);
         }
-        self.code.alu_imm(W64, Alu::And, Operand::Reg(RDX), -(1 << shift));
-        let tag = if store { WRITE } else { READ };
-        self.code.alu(W64, Alu::Cmp, RDX, Operand::Mem(Mem::indexed(R15, RCX, tag)));
-        let helper = Helper::Data { pc: self.pc, site: site.pack(), retired: self.index };
-        let number = self.help_if(Cond::NotEqual, helper);
-        self.code.mov(W64, RDX, Operand::Mem(Mem::indexed(R15, RCX, STAMP)));
-        self.code.alu(W64, Alu::Add, RAX, Operand::Mem(Mem::indexed(R15, RCX, ADDEND)));
-        self.code.lea_times_four(RCX, R13, self.time(1));
-        self.code.store(8, Mem::at(RDX, 0), RCX);
-        self.back_here(number);
+        self.code.alu_imm(W64, Alu::And, Operand::Reg(scratch), -(1 << shift));
+        let tag = if page_tag == WRITE_TAG { WRITE } else { READ };
+        self.code.alu(W64, Alu::Cmp, scratch, Operand::Mem(Mem::indexed(R15, RCX, tag)));
+    }
+
+    /// Takes note that the present instruction uses the line that was found, and turns
+    /// the guest address `at` into the host's; spoils `rcx` and `scratch`.
+    pub(crate) fn use_line(&mut self, (at, scratch): (Reg, Reg)) {
+        self.code.mov(W64, scratch, Operand::Mem(Mem::indexed(R15, RCX, STAMP)));
+        self.code.alu(W64, Alu::Add, at, Operand::Mem(Mem::indexed(R15, RCX, ADDEND)));
+        self.code.lea(RCX, self.time(1));
+        self.code.store(8, Mem::at(scratch, 0), RCX);
     }
 
     /// Calls a helper and goes back.
-    pub(crate) fn write_help(&mut self, hole: Hole, back: usize, helper: Helper) {
-        self.code.fill_here(hole);
-        match helper {
+    pub(crate) fn write_help(&mut self, helper: Helper, held: Held, back: (Area, usize)) {
+        let thunk = match helper {
             Helper::Fetch { pc, at, site } => {
                 self.code.mov_imm(RAX, at);
                 self.code.mov_imm(RDX, pc);
                 self.code.mov_imm(RCX, site.into());
-                let hole = self.code.call();
-                self.fill_shared(hole, self.thunks.fetch);
-                let hole = self.code.jump();
-                self.code.fill(hole, back);
+                self.thunks.fetch
             }
-            Helper::Data { pc, site, retired } => {
+            Helper::Data { pc, site, .. } => {
                 self.code.mov_imm(RDX, pc);
                 self.code.mov_imm(RCX, site.into());
-                let hole = self.code.call();
-                self.fill_shared(hole, self.thunks.data);
-                self.code.test(RAX);
-                let hole = self.code.jump_if(Cond::NotEqual);
-                self.code.fill(hole, back);
-                self.leave_to_interpreter(retired, pc);
+                self.thunks.data
             }
-        }
+        };
+        let hole = self.code.call();
+        self.fill_shared(hole, thunk);
+        self.reload(held);
+        let Helper::Data { pc, retired, .. } = helper else {
+            let hole = self.code.jump();
+            return self.connect((self.area, hole), back);
+        };
+        self.code.test(RAX);
+        let hole = self.code.jump_if(Cond::NotEqual);
+        self.connect((self.area, hole), back);
+        self.leave_to_interpreter(retired, pc);
     }
 
     /// Counts a transfer of control.

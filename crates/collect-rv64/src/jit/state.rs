@@ -3,8 +3,8 @@
 //!
 //! | host register | holds |
 //! |---|---|
-//! | `rbx` | the hart |
-//! | `r13` | instructions that may still retire; in profiled code the clock |
+//! | `rbx` | the hart, and [`BIAS`] |
+//! | `r13` | instructions that may still retire; in profiled code four times the clock |
 //! | `r14` | the start of RAM; in profiled code the arena of counts |
 //! | `r15` | the translation table's active bank; in profiled code that of lines |
 //! | `rbp rsi rdi r8-r12` | guest registers, see [`mapped`] |
@@ -14,6 +14,8 @@
 use std::mem::offset_of;
 
 use crate::cpu::Cpu;
+use crate::jit::LONGEST;
+use crate::jit::profiled::TICKS;
 use crate::jit::x86::{Mem, Operand, R8, R9, R10, R11, R12, RBP, RBX, RDI, RSI, Reg};
 
 /// Why generated code returned; the hart's `pc` is where to go on.
@@ -47,13 +49,39 @@ pub(crate) struct Shared {
     pub(crate) mxcsr_clear: u32,
     /// The same while a helper runs.
     pub(crate) mxcsr_kept: u32,
-    /// In profiled code: the clock that may not be passed, what helpers work on,
-    /// the helpers, and the table of computed transfers.
+    /// In profiled code: four times the clock that may not be passed, and less than
+    /// which it must be before so many instructions, rounded up to [`CEILING_STEP`].
     pub(crate) ceiling: u64,
+    pub(crate) ceilings: [u64; CEILINGS],
+    /// What helpers work on, the helpers, and the table of computed transfers.
     pub(crate) context: u64,
     pub(crate) data_helper: u64,
     pub(crate) fetch_helper: u64,
     pub(crate) indirect: u64,
+}
+
+/// Lengths of blocks are rounded up to a multiple of this, and there is a ceiling for
+/// each.
+const CEILING_STEP: usize = 4;
+const CEILINGS: usize = LONGEST.div_ceil(CEILING_STEP);
+
+impl Shared {
+    /// Sets four times the clock that may not be passed.
+    pub(crate) fn set_ceiling(&mut self, ceiling: u64) {
+        if self.ceiling != ceiling {
+            self.ceiling = ceiling;
+            for (number, place) in self.ceilings.iter_mut().enumerate() {
+                let most = (CEILING_STEP * (number + 1)) as u64 * TICKS;
+                *place = (ceiling.saturating_add(1)).saturating_sub(most);
+            }
+        }
+    }
+}
+
+/// The ceiling for a block of so many instructions.
+pub(crate) const fn ceiling(insns: usize) -> Mem {
+    let number = insns.saturating_sub(1) / CEILING_STEP;
+    field(offset_of!(Cpu, shared.ceilings) + size_of::<u64>() * number)
 }
 
 /// Guest registers that live in host registers while generated code runs: those
@@ -73,8 +101,12 @@ pub(crate) const fn mapped(register: u8) -> Option<Reg> {
     None
 }
 
+/// What `rbx` has above the hart's address: so all integer registers are reached
+/// by displacements of one byte.
+pub(crate) const BIAS: i32 = offset_of!(Cpu, x) as i32 + 128;
+
 const fn field(offset: usize) -> Mem {
-    Mem::at(RBX, offset as i32)
+    Mem::at(RBX, offset as i32 - BIAS)
 }
 
 /// An integer register's place in the hart.
@@ -106,7 +138,6 @@ pub(crate) const SITE: Mem = field(offset_of!(Cpu, shared.site));
 pub(crate) const MXCSR: Mem = field(offset_of!(Cpu, shared.mxcsr));
 pub(crate) const MXCSR_CLEAR: Mem = field(offset_of!(Cpu, shared.mxcsr_clear));
 pub(crate) const MXCSR_KEPT: Mem = field(offset_of!(Cpu, shared.mxcsr_kept));
-pub(crate) const CEILING: Mem = field(offset_of!(Cpu, shared.ceiling));
 pub(crate) const CONTEXT: Mem = field(offset_of!(Cpu, shared.context));
 pub(crate) const DATA_HELPER: Mem = field(offset_of!(Cpu, shared.data_helper));
 pub(crate) const FETCH_HELPER: Mem = field(offset_of!(Cpu, shared.fetch_helper));

@@ -5,8 +5,8 @@
 use ichnos_base::CacheAddr;
 
 use crate::jit::state::{
-    CONTEXT, DATA_HELPER, FETCH_HELPER, JUMPS, KEY, MAPPED, MXCSR, MXCSR_CLEAR, MXCSR_KEPT, PC,
-    REASON, Reason, SITE, x_place,
+    BIAS, CONTEXT, DATA_HELPER, FETCH_HELPER, JUMPS, KEY, MAPPED, MXCSR, MXCSR_CLEAR, MXCSR_KEPT,
+    PC, REASON, Reason, SITE, x_place,
 };
 use crate::jit::x86::{
     Alu, Code, Cond, Mem, Operand, R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RDI,
@@ -50,7 +50,7 @@ impl Thunks {
             code.push(reg);
         }
         code.alu_imm(W64, Alu::Sub, Operand::Reg(RSP), 8);
-        code.mov_rr(RBX, RDI);
+        code.lea(RBX, Mem::at(RDI, BIAS));
         code.mov_rr(R14, RSI);
         code.mov_rr(R15, RDX);
         code.mov_rr(R13, R8);

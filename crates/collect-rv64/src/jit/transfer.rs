@@ -10,20 +10,14 @@ use ichnos_isa_rv64::{Insn, Op};
 use crate::cpu::SINK;
 use crate::jit::block::{Block, Step};
 use crate::jit::state::{mapped, operand};
-use crate::jit::x86::{Alu, Cond, Mem, Operand, R14, R15, RAX, RCX, RDX, Shift, W32, W64};
+use crate::jit::x86::{Alu, Cond, Mem, Operand, R14, R15, RAX, RCX, RDX, Reg, Shift, W32, W64};
 use crate::ram::{PAGE_SHIFT, PAGE_SIZE};
 use crate::tlb::{ADDEND, ENTRIES, ENTRY_SHIFT, READ_TAG, WRITE_TAG};
 
 /// Translates an instruction if it touches memory or jumps.
 pub(crate) fn translate(b: &mut Block<'_>, i: &Insn) -> Step {
     match i.op {
-        Op::Lb => load(b, i, 1, true),
-        Op::Lh => load(b, i, 2, true),
-        Op::Lw => load(b, i, 4, true),
-        Op::Ld => load(b, i, 8, true),
-        Op::Lbu => load(b, i, 1, false),
-        Op::Lhu => load(b, i, 2, false),
-        Op::Lwu => load(b, i, 4, false),
+        Op::Lb | Op::Lh | Op::Lw | Op::Ld | Op::Lbu | Op::Lhu | Op::Lwu => load(b, i),
         Op::Sb => store(b, i, 1),
         Op::Sh => store(b, i, 2),
         Op::Sw => store(b, i, 4),
@@ -56,31 +50,43 @@ pub(crate) fn translate(b: &mut Block<'_>, i: &Insn) -> Step {
     Step::Next
 }
 
-/// Puts the access's offset into RAM into `rax`, or leaves for the interpreter.
-/// Uses `rcx` and `rdx`.
-pub(crate) fn reach(b: &mut Block<'_>, i: &Insn, bytes: u8, tag: i32) {
-    match mapped(i.rs1) {
-        Some(base) => b.code.lea(RAX, Mem::at(base, i.imm)),
+/// Puts a guest address into a register.
+pub(crate) fn address(b: &mut Block<'_>, (to, base): (Reg, u8), displacement: i32) {
+    match mapped(base) {
+        Some(base) if displacement == 0 => b.code.mov_rr(to, base),
+        Some(base) => b.code.lea(to, Mem::at(base, displacement)),
         None => {
-            b.code.mov(W64, RAX, operand(i.rs1));
-            if i.imm != 0 {
-                b.code.alu_imm(W64, Alu::Add, Operand::Reg(RAX), i.imm);
+            b.code.mov(W64, to, operand(base));
+            if displacement != 0 {
+                b.code.alu_imm(W64, Alu::Add, Operand::Reg(to), displacement);
             }
         }
     }
-    if b.book.is_some() {
-        return b.reach_line(bytes, tag);
-    }
-    b.code.mov(W32, RCX, Operand::Reg(RAX));
+}
+
+/// Finds the entry of the page of the guest address `at`: equal if all bytes that
+/// begin there lie in it. Its place in the table is in `rcx` then; spoils `scratch`.
+pub(crate) fn find_page(b: &mut Block<'_>, (at, scratch): (Reg, Reg), (bytes, tag): (i32, i32)) {
+    b.code.mov(W32, RCX, Operand::Reg(at));
     b.code.shift_imm(W32, Shift::Right, RCX, (PAGE_SHIFT - ENTRY_SHIFT) as u8);
     b.code.alu_imm(W32, Alu::And, Operand::Reg(RCX), ((ENTRIES - 1) << ENTRY_SHIFT) as i32);
     if bytes > 1 {
-        b.code.lea(RDX, Mem::at(RAX, i32::from(bytes) - 1));
+        b.code.lea(scratch, Mem::at(at, bytes - 1));
     } else {
-        b.code.mov_rr(RDX, RAX);
+        b.code.mov_rr(scratch, at);
     }
-    b.code.alu_imm(W64, Alu::And, Operand::Reg(RDX), -(PAGE_SIZE as i32));
-    b.code.alu(W64, Alu::Cmp, RDX, Operand::Mem(Mem::indexed(R15, RCX, tag)));
+    b.code.alu_imm(W64, Alu::And, Operand::Reg(scratch), -(PAGE_SIZE as i32));
+    b.code.alu(W64, Alu::Cmp, scratch, Operand::Mem(Mem::indexed(R15, RCX, tag)));
+}
+
+/// Puts the access's offset into RAM into `rax`, or leaves for the interpreter.
+/// Uses `rcx` and `rdx`.
+pub(crate) fn reach(b: &mut Block<'_>, i: &Insn, bytes: u8, tag: i32) {
+    address(b, (RAX, i.rs1), i.imm);
+    if b.book.is_some() {
+        return b.reach_line(bytes, tag);
+    }
+    find_page(b, (RAX, RDX), (bytes.into(), tag));
     b.interpret_if(Cond::NotEqual);
     b.code.alu(W64, Alu::Add, RAX, Operand::Mem(Mem::indexed(R15, RCX, ADDEND)));
 }
@@ -90,10 +96,29 @@ pub(crate) const fn reached(b: &Block<'_>) -> Mem {
     if b.book.is_some() { Mem::at(RAX, 0) } else { Mem::indexed(R14, RAX, 0) }
 }
 
-fn load(b: &mut Block<'_>, i: &Insn, bytes: u8, signed: bool) {
-    reach(b, i, bytes, READ_TAG);
+fn load(b: &mut Block<'_>, i: &Insn) {
+    reach(b, i, shape(i.op).0, READ_TAG);
+    load_from(b, i, reached(b));
+}
+
+/// How many bytes a load reads, and whether it extends their sign.
+const fn shape(op: Op) -> (u8, bool) {
+    match op {
+        Op::Lb => (1, true),
+        Op::Lh => (2, true),
+        Op::Lw => (4, true),
+        Op::Lbu => (1, false),
+        Op::Lhu => (2, false),
+        Op::Lwu => (4, false),
+        _ => (8, true),
+    }
+}
+
+/// Loads from a place; leaves `rax` and `rdx` alone.
+pub(crate) fn load_from(b: &mut Block<'_>, i: &Insn, at: Mem) {
+    let (bytes, signed) = shape(i.op);
     let to = mapped(i.rd).unwrap_or(RCX);
-    b.code.load(bytes, signed, to, Operand::Mem(reached(b)));
+    b.code.load(bytes, signed, to, Operand::Mem(at));
     if i.rd != SINK {
         b.write(i.rd, to);
     }
@@ -101,8 +126,13 @@ fn load(b: &mut Block<'_>, i: &Insn, bytes: u8, signed: bool) {
 
 fn store(b: &mut Block<'_>, i: &Insn, bytes: u8) {
     reach(b, i, bytes, WRITE_TAG);
-    let from = b.source(i.rs2, RDX);
-    b.code.store(bytes, reached(b), from);
+    store_to(b, i, (bytes, reached(b)));
+}
+
+/// Stores to a place; leaves `rax` and `rdx` alone.
+pub(crate) fn store_to(b: &mut Block<'_>, i: &Insn, (bytes, at): (u8, Mem)) {
+    let from = b.source(i.rs2, RCX);
+    b.code.store(bytes, at, from);
 }
 
 fn branch(b: &mut Block<'_>, i: &Insn, cond: Cond) {

@@ -148,16 +148,22 @@ impl Code {
 
     fn memory(&mut self, field: u8, m: Mem) {
         let short = i8::try_from(m.disp).is_ok();
-        let mode = if short { 0x40 } else { 0x80 };
+        // Two bases have no form without a displacement.
+        let none = m.disp == 0 && m.base.0 & 7 != 5;
+        let mode = match (none, short) {
+            (true, _) => 0,
+            (_, true) => 0x40,
+            (_, false) => 0x80,
+        };
         match m.index {
             None if m.base.0 & 7 == 4 => self.bytes.extend([mode | field | 4, 0x24]),
             None => self.bytes.push(mode | field | m.base.0 & 7),
             Some(i) => self.bytes.extend([mode | field | 4, (i.0 & 7) << 3 | m.base.0 & 7]),
         }
-        if short {
-            self.bytes.push(m.disp as u8);
-        } else {
-            self.imm32(m.disp);
+        match (none, short) {
+            (true, _) => {}
+            (_, true) => self.bytes.push(m.disp as u8),
+            (_, false) => self.imm32(m.disp),
         }
     }
 
@@ -250,7 +256,15 @@ impl Code {
         self.form(None, (W64, false), &[0x8d], to.0, Operand::Mem(from));
     }
 
+    /// The same, cut to 32 bits.
+    pub(crate) fn lea_word(&mut self, to: Reg, from: Mem) {
+        self.form(None, (W32, false), &[0x8d], to.0, Operand::Mem(from));
+    }
+
     pub(crate) fn shift_imm(&mut self, width: Width, op: Shift, to: Reg, by: u8) {
+        if by == 1 {
+            return self.form(None, (width, false), &[0xd1], op as u8, Operand::Reg(to));
+        }
         self.form(None, (width, false), &[0xc1], op as u8, Operand::Reg(to));
         self.bytes.push(by);
     }
@@ -324,13 +338,6 @@ impl Code {
     /// A call to an address in memory.
     pub(crate) fn call_mem(&mut self, at: Mem) {
         self.form(None, (W32, false), &[0xff], 2, Operand::Mem(at));
-    }
-
-    /// `to = 4 * index + disp`.
-    pub(crate) fn lea_times_four(&mut self, to: Reg, index: Reg, disp: i32) {
-        self.bytes.extend([0x48 | (to.0 >> 3) << 2 | (index.0 >> 3) << 1, 0x8d]);
-        self.bytes.extend([(to.0 & 7) << 3 | 4, 0x80 | (index.0 & 7) << 3 | 5]);
-        self.imm32(disp);
     }
 
     /// A jump to an address in memory.

@@ -68,11 +68,10 @@ const _: () = assert!(size_of::<Line>() == 1 << LINE_SHIFT);
 impl Line {
     const EMPTY: Self = Self { read: NO_LINE, write: NO_LINE, addend: 0, stamp: std::ptr::null() };
 
-    /// Changes its tags if it is a line of the page that begins at `start`.
+    /// Changes its tags if it is the line that begins at `line`, hidden or not.
     #[inline(always)]
-    fn retag(&mut self, start: u64, page_shift: u32, change: &impl Fn(u64) -> u64) {
-        let of_page = |tag: u64| (tag ^ start) >> page_shift == 0 && tag != NO_LINE;
-        let tag = |tag: u64| if of_page(tag) { change(tag) } else { tag };
+    fn retag(&mut self, line: u64, change: &impl Fn(u64) -> u64) {
+        let tag = |tag: u64| if tag & !HIDDEN == line { change(tag) } else { tag };
         (self.read, self.write) = (tag(self.read), tag(self.write));
     }
 }
@@ -165,6 +164,12 @@ impl Lines {
         if self.active == 0 { &self.first } else { other().unwrap_or(&self.first) }
     }
 
+    #[inline(always)]
+    fn active_bank_mut(&mut self) -> &mut Bank {
+        let other = self.active.checked_sub(1).and_then(|n| self.others.get_mut(n)?.as_deref_mut());
+        other.unwrap_or(&mut self.first)
+    }
+
     /// Does the same to all banks.
     #[inline(always)]
     fn each_bank(&mut self, mut change: impl FnMut(&mut Bank)) {
@@ -247,6 +252,23 @@ impl Lines {
         }
     }
 
+    /// The slot of the line of a store whose loads pass and whose stores do not.
+    #[inline(always)]
+    pub(crate) fn clean(&self, va: u64, size: u64) -> Option<u32> {
+        let entry = &self.active_bank()[self.slot(va)];
+        let line = self.line(va.wrapping_add(size - 1));
+        let bytes = (entry.stamp as usize).wrapping_sub(self.stamps.as_ptr() as usize);
+        (entry.read == line && entry.write != line).then_some((bytes / 8) as u32)
+    }
+
+    /// Lets stores to the line of `va` pass, as loads of it do.
+    #[inline(always)]
+    pub(crate) fn let_stores_pass(&mut self, va: u64) {
+        let place = self.slot(va);
+        let entry = &mut self.active_bank_mut()[place];
+        entry.write = entry.read;
+    }
+
     /// Where the time of use of a slot is written.
     pub(crate) fn stamp_of(&self, slot: u32) -> *const AtomicU64 {
         self.stamps.get(slot as usize).map_or(std::ptr::null(), std::ptr::from_ref)
@@ -285,9 +307,7 @@ impl Lines {
         let record = number as usize & (PAGES - 1);
         self.used[record / 64] |= 1 << (record % 64);
         let tag = |passes: bool| if passes && !stamp.is_null() { line } else { NO_LINE };
-        let other = self.active.checked_sub(1).and_then(|n| self.others.get_mut(n)?.as_deref_mut());
-        let bank = other.unwrap_or(&mut self.first);
-        bank[place] = Line { read: tag(read), write: tag(write), addend, stamp };
+        self.active_bank_mut()[place] = Line { read: tag(read), write: tag(write), addend, stamp };
     }
 
     /// The line of `va` passes no longer.
@@ -316,14 +336,15 @@ impl Lines {
             return self.retag_large(start, page.lines, &change);
         }
         // The lines of a page are in one group, each at the place of its bit.
-        let (group, page_shift) = (self.slot(start) / GROUP, self.page_shift);
+        let (group, shift) = (self.slot(start) / GROUP, self.shift);
+        let first = start & !((GROUP as u64) << shift).wrapping_sub(1);
         self.each_bank(|bank| {
             let Some(entries) = bank.as_chunks_mut::<GROUP>().0.get_mut(group) else { return };
             let mut left = page.lines;
             while left != 0 {
-                let entry = &mut entries[left.trailing_zeros() as usize % GROUP];
+                let bit = left.trailing_zeros();
                 left &= left - 1;
-                entry.retag(start, page_shift, &change);
+                entries[bit as usize % GROUP].retag(first | u64::from(bit) << shift, &change);
             }
         });
     }
@@ -337,8 +358,8 @@ impl Lines {
             left &= left - 1;
             let mut at = first;
             while (at ^ start) >> self.page_shift == 0 {
-                let (place, page_shift) = (self.slot(at), self.page_shift);
-                self.each_bank(|bank| bank[place].retag(start, page_shift, change));
+                let (place, line) = (self.slot(at), self.line(at));
+                self.each_bank(|bank| bank[place].retag(line, change));
                 at = at.wrapping_add((GROUP as u64) << self.shift);
             }
         }

@@ -69,6 +69,9 @@ pub enum Pass {
 /// What may no longer pass.
 #[derive(Debug, Default)]
 pub struct Gone {
+    /// The line that had to go for the one referenced, of the same sort, if it is the
+    /// only one that went.
+    pub line: Option<GuestVa>,
     /// Lines of code, by an address in them.
     pub code: Vec<GuestVa>,
     /// Lines of data.
@@ -132,6 +135,14 @@ pub trait Models {
     /// Takes a reference for the caches. Says what may pass henceforth, and what no
     /// longer may.
     fn reference(&mut self, reference: &Reference, gone: &mut Gone) -> Pass;
+
+    /// Takes a store to the line in a slot of which only loads pass so far. Whether
+    /// stores pass henceforth; if not, nothing is taken, and the store comes again as
+    /// any reference.
+    fn written(&mut self, thread: ThreadId, slot: u32, now: u64) -> bool {
+        let _ = (thread, slot, now);
+        false
+    }
 
     /// Takes a control transfer, if the [`Shape`] asks for them.
     fn transfer(&mut self, thread: ThreadId, transfer: &Transfer);

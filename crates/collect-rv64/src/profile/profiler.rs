@@ -154,6 +154,7 @@ impl<M: Models> Profiler<M> {
     }
 
     /// A page left the TLB: its lines pass only when it is back.
+    #[inline(always)]
     fn hide_page(&mut self, va: u64) {
         self.now.data.hide_page(va);
         self.now.code.hide_page(va);
@@ -185,12 +186,22 @@ impl<M: Models> Profiler<M> {
     /// Whether it passes henceforth.
     #[inline]
     pub(super) fn page(&mut self, kind: ReferenceKind, addr: u64, size: u64) -> bool {
+        self.page_at_once(kind, addr, size) || self.page_told(kind, addr, size)
+    }
+
+    /// Whether the page of a reference is known to be in the TLB.
+    #[inline(always)]
+    pub(super) fn page_at_once(&self, kind: ReferenceKind, addr: u64, size: u64) -> bool {
+        let last = addr.wrapping_add(size - 1);
+        let side = if kind == ReferenceKind::Fetch { &self.now.code } else { &self.now.data };
+        (addr ^ last) >> self.page_shift == 0 && side.page_passes(addr)
+    }
+
+    /// Asks the TLB for the page of a reference. Whether it passes henceforth.
+    #[inline(never)]
+    pub(super) fn page_told(&mut self, kind: ReferenceKind, addr: u64, size: u64) -> bool {
         let last = addr.wrapping_add(size - 1) >> self.page_shift;
         let page = addr >> self.page_shift;
-        let side = if kind == ReferenceKind::Fetch { &self.now.code } else { &self.now.data };
-        if page == last && side.page_passes(addr) {
-            return true;
-        }
         self.extra_pages[kind as usize] += u64::from(page != last);
         let reference = self.reference_of(kind, addr, size, 0);
         let passes = self.models.translate(&reference, &mut self.gone);
@@ -202,6 +213,7 @@ impl<M: Models> Profiler<M> {
         passes
     }
 
+    #[inline(always)]
     fn reference_of(&self, kind: ReferenceKind, addr: u64, size: u64, sub: u64) -> Reference {
         Reference {
             thread: self.thread,
@@ -213,6 +225,7 @@ impl<M: Models> Profiler<M> {
         }
     }
 
+    #[inline(never)]
     fn forget_code(&mut self, pc: u64) {
         self.now.code.forget(pc);
         self.code_lost = true;
@@ -250,8 +263,25 @@ impl<M: Models> Profiler<M> {
         }
     }
 
+    /// Tells the caches a reference to data.
+    #[inline(always)]
+    pub(super) fn tell_data(&mut self, kind: ReferenceKind, addr: u64, size: u64) -> Pass {
+        let last = addr.wrapping_add(size - 1);
+        if (addr ^ last) >> self.book.data_shift != 0 {
+            return self.tell(kind, addr, size, 1);
+        }
+        self.told[kind as usize] += 1;
+        let reference = self.reference_of(kind, addr, size, 1);
+        let pass = self.models.reference(&reference, &mut self.gone);
+        match self.gone.line.take() {
+            Some(line) => self.now.data.forget(line.0),
+            None => self.forget_gone(),
+        }
+        pass
+    }
+
     /// Tells the caches a reference.
-    #[inline]
+    #[inline(never)]
     pub(super) fn tell(&mut self, kind: ReferenceKind, addr: u64, size: u64, sub: u64) -> Pass {
         let line = match kind {
             ReferenceKind::Fetch => self.book.code_shift,
@@ -262,7 +292,11 @@ impl<M: Models> Profiler<M> {
         self.extra[kind as usize] += parts;
         let reference = self.reference_of(kind, addr, size, sub);
         let pass = self.models.reference(&reference, &mut self.gone);
-        self.forget_gone();
+        match self.gone.line.take() {
+            Some(line) if kind == ReferenceKind::Fetch => self.forget_code(line.0),
+            Some(line) => self.now.data.forget(line.0),
+            None => self.forget_gone(),
+        }
         pass
     }
 

@@ -11,7 +11,7 @@ use super::models::{Models, ReferenceKind, Shape};
 use crate::trap::Access;
 
 /// Entries of the table of computed transfers. A power of two.
-pub(crate) const INDIRECT_ENTRIES: usize = 1 << 12;
+pub(crate) const INDIRECT_ENTRIES: usize = 1 << 13;
 
 /// A computed transfer that generated code knows: where it leads, and how often
 /// it was made since it was entered here.

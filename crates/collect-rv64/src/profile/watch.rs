@@ -214,6 +214,7 @@ impl<M: Models> Observer for Profiler<M> {
         }
     }
 
+    #[inline(always)]
     fn data_generated<W: World>(
         &mut self,
         cpu: &mut Cpu,
@@ -231,24 +232,31 @@ impl<M: Models> Observer for Profiler<M> {
             Some(index) => index,
             None => {
                 world.reach(cpu, va, site.access).ok()?;
+                let ram = world.ram_mut().start() as u64;
+                self.now.data.follow_changes(&cpu.tlb, ram);
                 place(cpu)?
             }
         };
-        let ram = world.ram_mut().start() as u64;
-        self.now.data.follow_changes(&cpu.tlb, ram);
         (self.pc, self.clock, self.code_lost) = (site.pc, site.clock, false);
         let kind = if store { ReferenceKind::Store } else { ReferenceKind::Load };
-        let host = ram.wrapping_add(index as u64);
-        let page_passes = self.page(kind, va, site.size);
-        if !(page_passes && self.data_passes(kind, va, site.size)) {
-            let slot = match self.tell(kind, va, site.size, 1) {
+        let host = (world.ram_mut().start() as u64).wrapping_add(index as u64);
+        let page = self.page_at_once(kind, va, site.size);
+        if store && page && self.data_written(va, site.size) {
+            return Some(host);
+        }
+        // In a page that passed already, generated code has looked for the line.
+        let page_passes = page || self.page_told(kind, va, site.size);
+        if page || !(page_passes && self.data_passes(kind, va, site.size)) {
+            let slot = match self.tell_data(kind, va, site.size) {
                 Pass::Nothing => None,
                 Pass::Loads(slot) => Some((false, slot)),
                 Pass::All(slot) => Some((true, slot)),
             };
             if let Some((stores, slot)) = slot.filter(|_| page_passes) {
-                let rights =
-                    (cpu.tlb.read::<1>(va).is_some(), stores && cpu.tlb.write::<1>(va).is_some());
+                let rights = match store {
+                    true => (cpu.tlb.read::<1>(va).is_some(), stores),
+                    false => (true, stores && cpu.tlb.write::<1>(va).is_some()),
+                };
                 self.now.data.enter(va, rights, host.wrapping_sub(va), slot);
             }
         }
@@ -279,6 +287,18 @@ impl<M: Models> Observer for Profiler<M> {
 }
 
 impl<M: Models> Profiler<M> {
+    /// A store to a line that is there and clean, if that is all to it.
+    #[inline(always)]
+    fn data_written(&mut self, va: u64, size: u64) -> bool {
+        let Some(slot) = self.now.data.clean(va, size) else { return false };
+        let passes = self.models.written(self.thread, slot, 4 * self.clock + 1);
+        if passes {
+            self.told[ReferenceKind::Store as usize] += 1;
+            self.now.data.let_stores_pass(va);
+        }
+        passes
+    }
+
     /// A reference of data may have thrown out the line that runs. Its next
     /// instruction is sure to come, and is fetched right here.
     fn fetch_again(&mut self, next: u64) {

@@ -18,6 +18,7 @@ use super::full_lru::{FullFifo, FullLru};
 use super::lru_array::LruArray;
 use super::set_array::SetArray;
 use super::skew_array::SkewArray;
+use super::small_fifo::{MOST, SmallFifo};
 use super::stamped::StampedLru;
 use crate::replace::{
     Brrip, Drrip, Fifo, Lru, Nru, RandomReplacement, Replacement, Shape, Srrip, TreePlru,
@@ -76,6 +77,8 @@ pub(crate) enum AnyArray {
     Stamped(StampedLru),
     /// FIFO of many ways in one set: TLBs.
     Fifo(FullFifo),
+    /// FIFO of few ways in one set, behind a filter.
+    SmallFifo(Box<SmallFifo>),
     /// Everything else.
     Other(Box<dyn Array>),
 }
@@ -113,6 +116,16 @@ impl AnyArray {
         }
     }
 
+    /// The same for an array behind a filter, which sees few hits.
+    pub(crate) fn behind_filter(config: &CacheConfig) -> Self {
+        match Self::new(config) {
+            Self::Fifo(_) if config.ways as usize <= MOST => {
+                Self::SmallFifo(Box::new(SmallFifo::new(config.ways as usize)))
+            }
+            other => other,
+        }
+    }
+
     fn sets<P: crate::replace::Policy + 'static>(config: &CacheConfig, shape: Shape) -> Self {
         Self::Other(Box::new(SetArray::<P>::new(config, shape)))
     }
@@ -124,6 +137,7 @@ impl AnyArray {
             Self::Lru(array) => array.access(line, set, clear),
             Self::Stamped(array) => array.access(line, set, clear),
             Self::Fifo(array) => array.access(line, set, clear),
+            Self::SmallFifo(array) => array.access(line, set, clear),
             Self::Other(array) => array.access(line, set, clear),
         }
     }
@@ -135,6 +149,7 @@ impl AnyArray {
             Self::Lru(array) => array.fill(line, flags),
             Self::Stamped(array) => array.fill(line, flags),
             Self::Fifo(array) => array.fill(line, flags),
+            Self::SmallFifo(array) => array.fill(line, flags),
             Self::Other(array) => array.fill(line, flags),
         }
     }
@@ -145,6 +160,7 @@ impl AnyArray {
             Self::Lru(array) => array.remove(line),
             Self::Stamped(array) => array.remove(line),
             Self::Fifo(array) => array.remove(line),
+            Self::SmallFifo(array) => array.remove(line),
             Self::Other(array) => array.remove(line),
         }
     }
@@ -155,6 +171,7 @@ impl AnyArray {
             Self::Lru(array) => array.contains(line),
             Self::Stamped(array) => array.contains(line),
             Self::Fifo(array) => array.contains(line),
+            Self::SmallFifo(array) => array.contains(line),
             Self::Other(array) => array.contains(line),
         }
     }
@@ -165,6 +182,7 @@ impl AnyArray {
             Self::Lru(array) => array.fill_settles(),
             Self::Stamped(array) => array.fill_settles(),
             Self::Fifo(array) => array.fill_settles(),
+            Self::SmallFifo(array) => array.fill_settles(),
             Self::Other(array) => array.fill_settles(),
         }
     }
@@ -175,6 +193,7 @@ impl AnyArray {
             Self::Lru(array) => array.place(line),
             Self::Stamped(array) => array.place(line),
             Self::Fifo(array) => array.place(line),
+            Self::SmallFifo(array) => array.place(line),
             Self::Other(array) => array.place(line),
         }
     }

@@ -17,10 +17,10 @@
 
 use ichnos_base::{GuestVa, ThreadId};
 
-use super::array::{AnyArray, Array as _};
+use super::array::{AnyArray, Array as _, Filled};
 use super::config::{
-    Allocate, CacheConfig, HierarchyConfig, Inclusion, LevelConfig, Modify, Placement, Sharing,
-    Straddle, WritePolicy,
+    CacheConfig, HierarchyConfig, Inclusion, LevelConfig, Modify, Placement, Sharing, Straddle,
+    WritePolicy,
 };
 use super::entry::DIRTY;
 use super::graph::{MEMORY, Request};
@@ -132,6 +132,11 @@ impl Front {
     }
 }
 
+/// How a line in a slot stands that may be written unseen, or not.
+const fn standing_of(slot: usize, stores: bool) -> Standing {
+    if stores { Standing::All(slot as u32) } else { Standing::Loads(slot as u32) }
+}
+
 impl<O: Observe> Hierarchy<O> {
     /// A cold hierarchy behind a filter, whose every reference told is told on
     /// to `observer`. It is driven by [`reference`](Self::reference), not as a
@@ -195,7 +200,7 @@ impl<O: Observe> Hierarchy<O> {
     /// Answers a reference as [`reference`](Self::reference) does, in one step and
     /// without telling the observer. None, and nothing changed, unless it is to one
     /// line of an LRU cache whose misses take no other line from it.
-    #[inline]
+    #[inline(always)]
     pub fn reference_at_once(&mut self, id: ThreadId, r: &Reference) -> Option<AtOnce> {
         let thread = self.last.as_ref().filter(|thread| thread.id == id)?;
         let (ports, space) = (thread.ports, thread.space);
@@ -205,31 +210,60 @@ impl<O: Observe> Hierarchy<O> {
         let entry = Self::entry(ports, r.kind);
         let at = r.addr.0 ^ space;
         let node = self.graph.nodes.get_mut(entry)?;
-        let (shift, level, back) = (node.shift, node.level, node.write == WritePolicy::Back);
-        // A victim cache gives lines back, which may be dirty then.
-        let plain = node.filterable() == Filterable::Present && node.allocate == Allocate::OnWrite;
-        if node.crosses(at, r.size) || !plain {
+        if !node.at_once || node.crosses(at, r.size) {
             return None;
         }
+        if node.next != MEMORY || node.inclusion == Inclusion::Inclusive {
+            return self.reference_with_more_behind((entry, at), space, r);
+        }
+        let (line, shift, level) = (at >> node.shift, node.shift, node.level);
+        let back = node.write == WritePolicy::Back;
+        let dirties = if r.kind == Kind::Store && back { DIRTY } else { 0 };
+        let AnyArray::Stamped(array) = node.array_mut() else { return None };
+        let brought = array.bring(line, dirties, r.now);
+        node.stats.accesses[r.kind] += 1;
+        let Filled { evicted, slot } = match brought {
+            Ok((slot, flags)) => {
+                let standing = standing_of(slot, !back || flags & DIRTY != 0);
+                return Some(AtOnce { standing, served: level, departed: None });
+            }
+            Err(filled) => filled,
+        };
+        node.stats.misses[r.kind] += 1;
+        self.graph.memory.reads[r.kind] += 1;
+        if let Some(evicted) = evicted {
+            node.stats.evictions += 1;
+            let dirty = u64::from(evicted.dirty() != 0);
+            node.stats.write_backs += dirty;
+            self.graph.memory.write_backs += dirty;
+        }
+        let departed = evicted.map(|line| GuestVa((line.line() << shift) ^ space));
+        let standing = standing_of(slot, !back || dirties != 0);
+        Some(AtOnce { standing, served: self.graph.levels(), departed })
+    }
+
+    /// The same for a cache that has others behind it.
+    #[inline(never)]
+    fn reference_with_more_behind(
+        &mut self,
+        (entry, at): (usize, u64),
+        space: u64,
+        r: &Reference,
+    ) -> Option<AtOnce> {
+        let node = self.graph.nodes.get_mut(entry)?;
+        let (shift, level, back) = (node.shift, node.level, node.write == WritePolicy::Back);
         let line = at >> shift;
         let dirties = if r.kind == Kind::Store && back { DIRTY } else { 0 };
         let AnyArray::Stamped(array) = node.array_mut() else { return None };
-        let standing = |slot: usize, flags: u64| {
-            let slot = slot as u32;
-            if !back || flags & DIRTY != 0 { Standing::All(slot) } else { Standing::Loads(slot) }
-        };
         if let Some((slot, flags)) = array.look(line, dirties, r.now) {
             node.stats.accesses[r.kind] += 1;
-            return Some(AtOnce { standing: standing(slot, flags), served: level, departed: None });
+            let standing = standing_of(slot, !back || flags & DIRTY != 0);
+            return Some(AtOnce { standing, served: level, departed: None });
         }
-        let served = if node.next == MEMORY {
-            self.graph.memory.reads[r.kind] += 1;
-            self.graph.levels()
-        } else if self.takes_lines_from_above(entry) {
+        if self.takes_lines_from_above(entry) {
             return None;
-        } else {
-            self.ask_next(entry, at, r)
-        };
+        }
+        let served = self.ask_next(entry, at, r);
         let node = self.graph.nodes.get_mut(entry)?;
         node.count_quick_miss(r.kind);
         let AnyArray::Stamped(array) = node.array_mut() else { return None };
@@ -237,12 +271,31 @@ impl<O: Observe> Hierarchy<O> {
         let filled = array.fill(line, dirties);
         if let Some(evicted) = filled.evicted {
             node.stats.evictions += 1;
-            if evicted.dirty() != 0 || node.next != MEMORY {
-                self.graph.dispose(entry, evicted.line(), evicted.dirty());
-            }
+            self.graph.dispose(entry, evicted.line(), evicted.dirty());
         }
         let departed = filled.evicted.map(|line| GuestVa((line.line() << shift) ^ space));
-        Some(AtOnce { standing: standing(filled.slot, dirties), served, departed })
+        let standing = standing_of(filled.slot, !back || dirties != 0);
+        Some(AtOnce { standing, served, departed })
+    }
+
+    /// Takes a store to the line in a slot of a thread's first-level data cache, of
+    /// which [`Standing::Loads`] was said last. Whether it stands as
+    /// [`Standing::All`] now; if not, nothing changed.
+    #[inline]
+    pub fn written(&mut self, id: ThreadId, slot: u32, now: u64) -> bool {
+        let Some(thread) = self.last.as_ref().filter(|thread| thread.id == id) else {
+            return false;
+        };
+        let entry = thread.ports.data;
+        let Some(node) = self.graph.nodes.get_mut(entry) else { return false };
+        let back = node.write == WritePolicy::Back;
+        if !back || !node.at_once || self.config.modify == Modify::LoadOnly {
+            return false;
+        }
+        let AnyArray::Stamped(array) = node.array_mut() else { return false };
+        let dirtied = array.dirty(slot as usize, now);
+        node.stats.accesses[Kind::Store] += u64::from(dirtied);
+        dirtied
     }
 
     /// Asks the caches behind the first one; the level that had the line.

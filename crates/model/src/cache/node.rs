@@ -35,6 +35,9 @@ pub(crate) struct Node {
     sectors: Option<Box<Sectors>>,
     /// What a filter in front of this cache must know.
     pub(crate) front: Option<Box<Front>>,
+    /// Whether it keeps times of use for a filter, and takes in every line that it
+    /// misses.
+    pub(crate) at_once: bool,
 }
 
 /// Which sectors of each slot are present and which are dirty.
@@ -104,12 +107,16 @@ impl Node {
             },
             sectors,
             front: None,
+            at_once: false,
         }
     }
 
     /// Makes an empty cache one that a filter may stand before.
     pub(crate) fn put_behind_filter(&mut self, config: &CacheConfig) {
         let front = Front::new(config, self.plain, &mut self.array);
+        self.at_once = front.filterable == Filterable::Present
+            && self.allocate == Allocate::OnWrite
+            && matches!(self.array, AnyArray::Stamped(_));
         self.front = Some(Box::new(front));
     }
 
@@ -165,7 +172,7 @@ impl Node {
             }
             // Behind a filter every reference goes the long way.
             AnyArray::Stamped(_) => return None,
-            array @ (AnyArray::Fifo(_) | AnyArray::Other(_)) => {
+            array @ (AnyArray::Fifo(_) | AnyArray::SmallFifo(_) | AnyArray::Other(_)) => {
                 let Found::Hit { flags, .. } = array.access(line, dirties, PREFETCHED) else {
                     return None;
                 };

@@ -4,7 +4,8 @@
 //! line's stamp, without a call; the order of use is worked out only when a line
 //! has to go. Times are whatever grows with every reference.
 //!
-//! The slot of a line is `set * ways + way`, and so is the place of its stamp.
+//! The slot of a line is `set * ways + way`, and so is the place of its stamp. An
+//! empty slot's stamp is 0.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::array::{Array, Filled, Found};
 use super::config::CacheConfig;
-use super::entry::{Resident, entry, flags, same};
+use super::entry::{DIRTY, Resident, entry, flags, same};
 use super::index::Index;
 
 /// The times of last use, one a slot.
@@ -71,30 +72,69 @@ impl StampedLru {
         Some((slot, flags(self.words[slot])))
     }
 
+    /// Uses a line at `now`, which sets flags, and puts it in if it is absent: its slot
+    /// and the flags that it has then, or what it took the place of.
+    #[inline(always)]
+    pub(super) fn bring(&mut self, line: u64, set: u64, now: u64) -> Result<(usize, u64), Filled> {
+        let (start, slot) = self.find(line);
+        if let Some(slot) = slot {
+            self.words[slot] |= set;
+            self.stamps[slot].store(now, Relaxed);
+            return Ok((slot, flags(self.words[slot])));
+        }
+        let slot = start + self.oldest(start);
+        self.stamps[slot].store(now, Relaxed);
+        let evicted = std::mem::replace(&mut self.words[slot], entry(line) | set);
+        Err(Filled { evicted: Resident::from_word(evicted), slot })
+    }
+
+    /// Takes note that the line in a slot was written at `now`; false if there is none.
+    #[inline(always)]
+    pub(super) fn dirty(&mut self, slot: usize, now: u64) -> bool {
+        let (Some(word), Some(stamp)) = (self.words.get_mut(slot), self.stamps.get(slot)) else {
+            return false;
+        };
+        let there = *word != 0;
+        if there {
+            *word |= DIRTY;
+            stamp.store(now, Relaxed);
+        }
+        there
+    }
+
     /// The way of a full set that was used longest ago, or an empty one.
     #[inline(always)]
     fn oldest(&self, start: usize) -> usize {
-        let words = &self.words[start..start + self.ways];
         let stamps = &self.stamps[start..start + self.ways];
-        match (<&[u64; 8]>::try_from(words), <&[AtomicU64; 8]>::try_from(stamps)) {
-            (Ok(words), Ok(stamps)) => oldest_of(words, stamps),
-            _ => oldest_of(words, stamps),
+        match <&[AtomicU64; 8]>::try_from(stamps) {
+            Ok(stamps) => oldest_of_eight(stamps),
+            Err(_) => oldest_of(stamps),
         }
     }
 }
 
-/// The way that was used longest ago.
+/// The way that was used longest ago. An empty one is older than any line: its
+/// time is 0, and times begin at 1.
 #[inline(always)]
-fn oldest_of(words: &[u64], stamps: &[AtomicU64]) -> usize {
+fn oldest_of(stamps: &[AtomicU64]) -> usize {
     let (mut way, mut oldest) = (0, u64::MAX);
-    for (at, &word) in words.iter().enumerate() {
-        // An empty way is older than any line: times begin at 1.
-        let age = if word == 0 { 0 } else { stamps[at].load(Relaxed) };
+    for (at, stamp) in stamps.iter().enumerate() {
+        let age = stamp.load(Relaxed);
         let older = age < oldest;
         way = if older { at } else { way };
         oldest = if older { age } else { oldest };
     }
     way
+}
+
+/// The same of a usual set: ways go along in the lowest bits of their times,
+/// which leave room for that, and the least is found in pairs.
+#[inline(always)]
+fn oldest_of_eight(stamps: &[AtomicU64; 8]) -> usize {
+    let age = |way: usize| stamps[way].load(Relaxed) << 3 | way as u64;
+    let pair = |one: usize| age(one).min(age(one + 1));
+    let four = |one: usize| pair(one).min(pair(one + 2));
+    four(0).min(four(4)) as usize & 7
 }
 
 /// The way that holds the line of `key`.
@@ -128,6 +168,7 @@ impl Array for StampedLru {
 
     fn remove(&mut self, line: u64) -> Option<Resident> {
         let slot = self.find(line).1?;
+        self.stamps[slot].store(0, Relaxed);
         Resident::from_word(std::mem::take(&mut self.words[slot]))
     }
 

@@ -97,11 +97,20 @@ impl<O: TlbObserve> TlbModel<O> {
             return None;
         }
         let &tlb = if kind == Kind::Fetch { self.code.first() } else { self.data.first() }?;
-        let AnyArray::Fifo(array) = thread.arrays.get_mut(tlb)? else { return None };
+        let array = thread.arrays.get_mut(tlb)?;
+        if !matches!(array, AnyArray::Fifo(_) | AnyArray::SmallFifo(_)) {
+            return None;
+        }
         let stats = self.report.tlbs.get_mut(tlb)?;
         stats.accesses[kind] += 1;
         thread.settled = UNSETTLED;
-        if let Some(evicted) = array.bring(key(at, shift)) {
+        let page = key(at, shift);
+        let brought = match array {
+            AnyArray::Fifo(array) => array.bring(page),
+            AnyArray::SmallFifo(array) => array.bring(page),
+            _ => None,
+        };
+        if let Some(evicted) = brought {
             stats.misses[kind] += 1;
             let accesses = u64::from(thread.walker.walk(at, shift));
             let walks = &mut self.report.walks;

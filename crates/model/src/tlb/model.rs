@@ -77,6 +77,8 @@ pub struct TlbModel<O = ()> {
     /// The thread of the last single reference, if it is not among those.
     pub(super) recent: Option<(ThreadId, Box<Translator>)>,
     pub(super) observer: O,
+    /// Whether it is driven by single references that are mostly misses.
+    filtered: bool,
 }
 
 /// No page is settled.
@@ -125,6 +127,7 @@ impl<O: TlbObserve> TlbModel<O> {
             threads: HashMap::new(),
             recent: None,
             observer,
+            filtered: false,
         };
         for level in &config.levels {
             match level.tlbs {
@@ -142,6 +145,15 @@ impl<O: TlbObserve> TlbModel<O> {
             }
         }
         Ok(model)
+    }
+
+    /// A cold model behind a filter, driven by [`reference`](Self::reference).
+    ///
+    /// # Errors
+    ///
+    /// See [`TlbHierarchyConfig::check`].
+    pub fn behind_filter(config: &TlbHierarchyConfig, observer: O) -> Result<Self, Error> {
+        Ok(Self { filtered: true, ..Self::observed(config, observer)? })
     }
 
     fn add(&mut self, name: String, tlb: TlbConfig) -> usize {
@@ -178,8 +190,8 @@ impl<O: TlbObserve> TlbModel<O> {
             self.threads.insert(recent, thread);
         }
         self.threads.remove(&id).unwrap_or_else(|| {
-            let arrays: Vec<_> =
-                self.shapes.iter().map(|tlb| AnyArray::new(&tlb.as_cache())).collect();
+            let array = if self.filtered { AnyArray::behind_filter } else { AnyArray::new };
+            let arrays: Vec<_> = self.shapes.iter().map(|tlb| array(&tlb.as_cache())).collect();
             let shapes = self.shapes.iter().zip(&arrays);
             Box::new(Translator {
                 fronts: shapes.map(|(s, a)| Front::new(s, a.fill_settles())).collect(),

@@ -15,13 +15,16 @@ use crate::cache::{Array, Found, FullLru};
 pub(super) struct Walker {
     config: WalkConfig,
     cache: Option<FullLru>,
+    /// The levels of tables above pages of the size of the last walk.
+    levels: u32,
+    shift: u32,
 }
 
 impl Walker {
     /// With an empty page-walk cache.
     pub(super) fn new(config: WalkConfig) -> Self {
         let cache = (config.cache_entries > 0).then(|| FullLru::new(config.cache_entries as usize));
-        Self { config, cache }
+        Self { config, cache, levels: 1, shift: u32::MAX }
     }
 
     /// Walks to the page of `1 << shift` bytes that holds `addr`; the accesses
@@ -29,7 +32,12 @@ impl Walker {
     #[inline]
     pub(super) fn walk(&mut self, addr: u64, shift: u32) -> u32 {
         let WalkConfig { address_bits, bits_per_level, .. } = self.config;
-        let levels = address_bits.saturating_sub(shift).div_ceil(bits_per_level).max(1);
+        // Dividing takes long, and pages mostly have one size.
+        if self.shift != shift {
+            let levels = address_bits.saturating_sub(shift).div_ceil(bits_per_level).max(1);
+            (self.shift, self.levels) = (shift, levels);
+        }
+        let levels = self.levels;
         let Some(cache) = &mut self.cache else { return levels };
         // The entry `above` levels over the last leads to the tables below it,
         // and is the same one for pages of any size. It is named by the address

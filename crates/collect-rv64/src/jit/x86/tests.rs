@@ -31,6 +31,9 @@ fn moves() {
     assert_eq!(text(|c| c.mov_imm(RSI, u64::MAX)), "mov $0xFFFFFFFFFFFFFFFF,%rsi");
     assert_eq!(text(|c| c.mov_imm(R8, 1 << 40)), "movabs $0x10000000000,%r8");
     assert_eq!(text(|c| c.lea(RAX, Mem::at(RBP, -8))), "lea -8(%rbp),%rax");
+    assert_eq!(text(|c| c.lea_word(RAX, Mem::at(R13, 4))), "lea 4(%r13),%eax");
+    assert_eq!(text(|c| c.mov(W64, R9, Operand::Mem(Mem::at(RDX, 0)))), "mov (%rdx),%r9");
+    assert_eq!(text(|c| c.mov(W64, R9, Operand::Mem(Mem::at(R12, 0)))), "mov (%r12),%r9");
     assert_eq!(text(|c| c.store_imm(Mem::at(RBX, 16), -1)), "movq $0xFFFFFFFFFFFFFFFF,0x10(%rbx)");
     assert_eq!(text(|c| c.store_byte(Mem::at(RBX, 16), 3)), "movb $3,0x10(%rbx)");
 }
@@ -65,6 +68,7 @@ fn arithmetic() {
     );
     assert_eq!(text(|c| c.alu_imm(W64, Alu::Cmp, Operand::Reg(R13), 1000)), "cmp $0x3E8,%r13");
     assert_eq!(text(|c| c.shift_imm(W32, Shift::Arithmetic, RAX, 7)), "sar $7,%eax");
+    assert_eq!(text(|c| c.shift_imm(W32, Shift::Right, RCX, 1)), "shr $1,%ecx");
     assert_eq!(text(|c| c.shift(W64, Shift::Left, R10)), "shl %cl,%r10");
     assert_eq!(text(|c| c.shift(W32, Shift::RotateRight, RAX)), "ror %cl,%eax");
     assert_eq!(text(|c| c.imul(W64, RAX, Operand::Reg(R8))), "imul %r8,%rax");
@@ -111,5 +115,6 @@ fn floating_point() {
     let fused = |double| text(|c| c.fused(0xb9, double, (Xmm(0), Xmm(1)), at));
     assert_eq!(fused(true), "vfmadd231sd 0x200(%rbx),%xmm1,%xmm0");
     assert_eq!(fused(false), "vfmadd231ss 0x200(%rbx),%xmm1,%xmm0");
+    assert_eq!(text(|c| c.scalar_rr(None, 0x28, Xmm(7), Xmm(2))), "movaps %xmm2,%xmm7");
     assert_eq!(text(|c| c.control(3, at)), "stmxcsr 0x200(%rbx)");
 }
