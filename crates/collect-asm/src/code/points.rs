@@ -11,7 +11,7 @@ use ichnos_isa_x86::Flow;
 use super::convention::{Habit, returns_by_itself};
 use super::emit::COPY;
 use super::region::{Group, World};
-use super::switch::{INNER, Switching};
+use super::switch::{HEAD, INNER, Switching};
 
 /// Where threads of a program can switch, and what else must be looked after.
 pub(crate) struct Points {
@@ -115,6 +115,12 @@ impl Points {
     /// Where a way with this name lies.
     pub(crate) fn way(&self, name: u64) -> u64 {
         self.ways.get(&name).copied().unwrap_or(name)
+    }
+
+    /// Where a thread goes on in P_inst that comes back to a place without having counted anything there: a loop's
+    /// beginning is an event then, too.
+    pub(super) fn resumed(&self, pc: GuestVa) -> u64 {
+        if self.heads.contains(&pc) { HEAD | pc.0 } else { self.inner(pc) }
     }
 
     /// P_inst's copy behind all checks.

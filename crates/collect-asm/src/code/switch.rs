@@ -77,6 +77,8 @@ pub(crate) const RESUME: u64 = 1 << 53;
 pub(crate) const ON: u64 = 1 << 52;
 /// Added to an address to name the way from P_inst to P_exec.
 pub(crate) const OFF: u64 = 1 << 51;
+/// Added to a loop's address to name the event in P_inst, behind the check of the state.
+pub(crate) const HEAD: u64 = 1 << 49;
 /// Added to a number to name a part of a sequence.
 const PART: u64 = 1 << 50;
 
@@ -167,7 +169,14 @@ impl Emitter {
             }
         }
         if head {
+            if guarded {
+                self.label = HEAD | pc.0;
+            }
             self.event(points, pc);
+            if guarded && self.label != 0 {
+                // Nothing was laid out that could have the name.
+                self.push(Ok(Instruction::with(Code::Nopd)));
+            }
         }
         self.label = INNER | pc.0;
     }

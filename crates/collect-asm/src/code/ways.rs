@@ -119,7 +119,7 @@ impl Ways {
             names.extend([(ON | pc.0, on), (OFF | pc.0, off)]);
         }
         for pc in sorted(&points.returns) {
-            let resume = ways.add(Kind::Resume, (pc, points.inner(pc)), trigger)?;
+            let resume = ways.add(Kind::Resume, (pc, points.resumed(pc)), trigger)?;
             names.insert(RESUME | pc.0, resume);
         }
         points.ways = names;
