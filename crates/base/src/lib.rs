@@ -66,7 +66,7 @@ pub use event::{
 };
 pub use id::{BlockId, HartId, InsnId, ProcessId, ThreadId};
 pub use record::{AccessFlags, InsnKind, Record};
-pub use sieve::{Held, Line, Lines, Sieve};
+pub use sieve::{Gone, Held, Known, Line, Lines, Sieve, Use};
 pub use sink::{Null, Sink};
 pub use source::{DriveError, Source};
 pub use tee::{Tee, TeeError};

@@ -9,9 +9,10 @@ use crate::GuestVa;
 
 /// What a source may keep back from a sink, thread by thread.
 ///
-/// It knows of each set the lines last used, [`Lines::depth`] of them at most, and their order. A reference to one of those is
-/// kept back; every other one is told as a [`Line`], by [`Sink::sifted`](crate::Sink::sifted). Before that, the cache is told what it must
-/// know about the set: if the lines known are all that a full set has, which of them has to go; else what was stored to since.
+/// It knows of each set the lines last used, as many as [`Lines::known`] says, and their order. A reference to one of those is
+/// kept back; every other one is told as a [`Line`], by [`Sink::sifted`](crate::Sink::sifted), with what the cache must know
+/// about the set: if the lines known are all that a full set has, which of them has to go; else, before it, what was stored to
+/// since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sieve {
     /// The cache of fetches.
@@ -27,11 +28,19 @@ pub struct Lines {
     pub shift: u32,
     /// Number of sets, as a power of two: the set is the low bits of the line's number.
     pub sets: u32,
-    /// How many lines of a set may be known: one, in a cache in which using the last line again changes nothing; or as many
-    /// as an LRU cache has ways.
-    pub depth: u32,
     /// Lines of a full set.
     pub ways: u32,
+    /// Which lines of a set may be known.
+    pub known: Known,
+}
+
+/// Which lines of a set can be used again without the cache being told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Known {
+    /// The one used last, in a cache in which using it again changes nothing.
+    Last,
+    /// All of them, in an LRU cache.
+    All,
 }
 
 /// What is told of a line, in the order of references to its set.
@@ -47,12 +56,35 @@ pub enum Line {
     Prefetch(GuestVa),
     /// It is to leave all caches.
     Flush(GuestVa),
-    /// Of its set of the code cache, it was used before all others.
-    OldestCode(GuestVa),
-    /// Of its set of the data cache, it was used before all others, and was not stored to since it came.
-    OldestClean(GuestVa),
-    /// The same, but it was.
-    OldestDirty(GuestVa),
+    /// It comes in the place of another one, which was used before all others of its set.
+    Instead {
+        /// What comes.
+        comes: Use,
+        /// From or to which line.
+        line: GuestVa,
+        /// The line that has to go.
+        goes: Gone,
+    },
+}
+
+/// What a line is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// An instruction is fetched from it.
+    Fetch,
+    /// It is loaded from.
+    Load,
+    /// It is stored to.
+    Store,
+}
+
+/// A line that has to go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gone {
+    /// It was not stored to since it came.
+    Clean(GuestVa),
+    /// It was.
+    Dirty(GuestVa),
 }
 
 /// How many references of a thread were kept back.

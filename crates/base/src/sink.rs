@@ -38,6 +38,13 @@ pub trait Sink {
         Ok(true)
     }
 
+    /// Whether references alone are wanted: a source may leave instructions and branches out of `records`, whose batches still
+    /// say how many instructions came before. It asks before it begins, and may tell everything all the same.
+    #[inline]
+    fn takes_references(&self) -> bool {
+        false
+    }
+
     /// What a source may keep back, if anything. A source that does so tells lines by [`sifted`](Sink::sifted) in the place
     /// of records, and how many references are missing by [`held`](Sink::held), before the thread's end. A
     /// source asks before it begins, and may tell everything all the same.
@@ -119,6 +126,11 @@ impl<S: Sink + ?Sized> Sink for &mut S {
     #[inline]
     fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, S::Error> {
         (**self).blocks(blocks)
+    }
+
+    #[inline]
+    fn takes_references(&self) -> bool {
+        (**self).takes_references()
     }
 
     #[inline]

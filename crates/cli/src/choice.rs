@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use ichnos_collect_asm as asm;
 use ichnos_collect_exec as exec;
+use ichnos_flow::Level;
 
 use crate::count;
 use crate::switcher::Schedule;
@@ -107,6 +108,11 @@ impl ChoiceArgs {
         let Self { sample, start, stop, control, paused, shared, every, .. } = self;
         let some = sample.is_some() || start.is_some() || stop.is_some() || shared.is_some();
         !some && every.is_none() && !control && !paused
+    }
+
+    /// How much the planner should do about what is recorded.
+    pub const fn level(&self) -> Level {
+        if self.sample.is_some() { Level::Superblock } else { Level::Flow }
     }
 
     /// What is recorded of a program that runs from the code cache, if not everything.

@@ -33,6 +33,10 @@ where
         self.0.blocks(blocks).map_err(Into::into)
     }
 
+    fn takes_references(&self) -> bool {
+        self.0.takes_references()
+    }
+
     fn sieve(&self) -> Option<Sieve> {
         self.0.sieve()
     }

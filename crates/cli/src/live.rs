@@ -54,9 +54,10 @@ pub struct LiveArgs {
     /// What is recorded, if not everything.
     #[arg(skip)]
     choice: ChoiceArgs,
-    /// How much is left for replay to work out, for programs built by `ichnos cc`.
-    #[arg(long, value_name = "LEVEL", default_value = "flow", value_parser = level)]
-    opt: Level,
+    /// How much is left for replay to work out, for programs built by `ichnos cc`: `flow`, or, for samples,
+    /// which are not worth the planning, `superblock`, if nothing is said.
+    #[arg(long, value_name = "LEVEL", value_parser = level)]
+    opt: Option<Level>,
 }
 
 fn level(name: &str) -> Result<Level> {
@@ -291,7 +292,7 @@ impl LiveArgs {
         args: &[OsString],
     ) -> Result<(asm::Config, Option<Switcher>)> {
         let mut config = asm::Config::new(program, args.iter().cloned());
-        config.level = self.opt;
+        config.level = self.opt.unwrap_or(self.choice.level());
         config.randomize = if self.aslr { asm::Randomize::System } else { asm::Randomize::Off };
         let Some((choice, switched)) = self.choice.inline()? else { return Ok((config, None)) };
         config.choice = Some(choice);
@@ -306,6 +307,7 @@ impl LiveArgs {
             return Ok(None);
         }
         let (mut config, _) = self.inline_config(program, args)?;
+        config.level = self.opt.unwrap_or(Level::Superblock);
         if config.choice.is_none() {
             let word = asm::Word::new().context("there is no memory for a switch")?;
             config.choice = Some(asm::Choice::new(asm::When::Shared(word.into())));

@@ -20,6 +20,7 @@ mod config_file;
 mod count;
 mod distances;
 mod erase;
+mod estimate;
 mod exit;
 mod hierarchy;
 mod images;

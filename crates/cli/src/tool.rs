@@ -3,7 +3,9 @@
 //!
 //! A sample is what a thread does between two switches of its mode. The library's first count is taken for the
 //! number of trials (references), the others for outcomes (misses). The ratio of an outcome over all samples estimates
-//! that of the whole run; its standard error is that of a ratio of means over clusters of unequal size.
+//! that of the whole run (`estimate.rs`). A library that cannot be sure of an outcome, because it was not shown what
+//! came before the sample, counts the certain and the possible ones besides (`NAME, at least` and `NAME, at most`): the
+//! interval then reaches from the lower end of the one to the upper end of the other.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::convert::Infallible;
@@ -14,62 +16,91 @@ use ichnos_base::{Batch, Event, Mode, Record, Sink, ThreadId};
 use ichnos_plugin::{Finding, UserModel, Value};
 use ichnos_report::number::thousands;
 
-/// How many standard errors a 95 % interval has on each side.
-const SIDE: f64 = 1.96;
+use crate::estimate::Clusters;
 
 /// The library and the samples that it saw.
 pub struct Tool {
     model: UserModel,
     warm_up: u64,
-    /// Instructions of warm-up that the sample still has.
-    cold: u64,
-    /// The counts where the sample began to count.
+    /// By number.
+    threads: Vec<Sample>,
+    /// The library's counts before and after the last batch that counted.
     before: Vec<u64>,
-    /// The counts of each sample.
-    samples: Vec<Vec<u64>>,
+    now: Vec<u64>,
+    /// Whether the library was shown something since.
+    stale: bool,
+    samples: Clusters,
+}
+
+/// A thread's sample.
+#[derive(Default)]
+struct Sample {
     open: bool,
+    /// Instructions of warm-up that it still has.
+    cold: u64,
+    counts: Vec<u64>,
 }
 
 impl Tool {
     /// Loads a library; `warm_up` instructions of each sample are not counted.
     pub fn load(text: &str, warm_up: u64) -> Result<Self> {
         let model = UserModel::load(text).context("--tool")?;
-        let (before, samples) = Default::default();
-        Ok(Self { model, warm_up, cold: 0, before, samples, open: false })
+        let (threads, before, now, samples) = Default::default();
+        Ok(Self { model, warm_up, threads, before, now, stale: true, samples })
     }
 
-    fn counts(&mut self) -> Vec<u64> {
-        let count = |finding: Finding| match finding.value {
-            Value::Count(count) => Some(count),
-            _ => None,
-        };
-        self.model.findings().into_iter().filter_map(count).collect()
-    }
-
-    fn begin(&mut self) {
-        (self.open, self.cold) = (true, self.warm_up);
-        self.before = self.counts();
-    }
-
-    fn end(&mut self) {
-        if std::mem::take(&mut self.open) && self.cold == 0 {
-            let now = self.counts();
-            let before = self.before.iter().chain(std::iter::repeat(&0));
-            self.samples.push(now.iter().zip(before).map(|(n, b)| n.saturating_sub(*b)).collect());
+    fn begin(&mut self, thread: ThreadId) {
+        let at = thread.0 as usize;
+        if self.threads.len() <= at {
+            self.threads.resize_with(at + 1, Sample::default);
         }
+        let sample = &mut self.threads[at];
+        (sample.open, sample.cold) = (true, self.warm_up);
+        sample.counts.clear();
+    }
+
+    fn end(&mut self, thread: ThreadId) {
+        if let Some(sample) = self.threads.get_mut(thread.0 as usize)
+            && std::mem::take(&mut sample.open)
+            && sample.cold == 0
+        {
+            self.samples.add(&sample.counts);
+        }
+    }
+
+    /// Shows a batch that counts.
+    fn counted(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        if std::mem::take(&mut self.stale) {
+            self.model.counts(&mut self.now);
+        }
+        std::mem::swap(&mut self.before, &mut self.now);
+        let more = self.model.records(batch)?;
+        self.model.counts(&mut self.now);
+        if let Some(sample) = self.threads.get_mut(batch.thread.0 as usize) {
+            sample.counts.resize(self.now.len().max(sample.counts.len()), 0);
+            let before = self.before.iter().chain(std::iter::repeat(&0));
+            for ((sum, now), before) in sample.counts.iter_mut().zip(&self.now).zip(before) {
+                *sum += now.saturating_sub(*before);
+            }
+        }
+        Ok(more)
     }
 
     /// What the library found, a line each.
     pub fn results(&mut self) -> String {
-        self.end();
+        let threads = u32::try_from(self.threads.len()).unwrap_or(u32::MAX);
+        (0..threads).for_each(|thread| self.end(ThreadId(thread)));
         let mut text = format!("ichnos: {}\n", self.model.name());
-        let mut at = 0;
-        for Finding { key, value } in self.model.findings() {
+        let findings = self.model.findings();
+        let counts = || findings.iter().filter(|f| matches!(f.value, Value::Count(_)));
+        for Finding { key, value } in &findings {
             let line = match value {
                 Value::Count(count) => {
-                    at += 1;
-                    let estimate = estimate(&self.samples, at - 1);
-                    format!("{key}: {}{}", thousands(count), estimate.unwrap_or_default())
+                    let at = |name: &str| counts().position(|f| f.key == name);
+                    let bound = |which: &str| at(&format!("{key}, {which}"));
+                    let which = (at(key), bound("at least"), bound("at most"));
+                    let said = estimate(&self.samples, which).unwrap_or_default();
+                    format!("{key}: {}{said}", thousands(*count))
                 }
                 Value::Number(number) => format!("{key}: {number:.6}"),
                 Value::Text(said) => format!("{key}: {said}"),
@@ -77,32 +108,22 @@ impl Tool {
             // Writing into a string does not fail.
             let _ = writeln!(text, "ichnos:   {line}");
         }
-        let _ = writeln!(text, "ichnos:   samples: {}", thousands(self.samples.len() as u64));
+        let _ = writeln!(text, "ichnos:   samples: {}", thousands(self.samples.number()));
         text
     }
 }
 
-/// The ratio of a count to the first one over all samples, with its interval; nothing if there are too few.
-fn estimate(samples: &[Vec<u64>], which: usize) -> Option<String> {
-    let (ratio, error) = ratio(samples, which)?;
-    Some(format!(", ratio {ratio:.6} +- {:.6} (95 %)", SIDE * error))
-}
-
-/// A ratio of sums and its standard error.
-fn ratio(samples: &[Vec<u64>], which: usize) -> Option<(f64, f64)> {
-    let pairs: Vec<(f64, f64)> = samples
-        .iter()
-        .filter_map(|s| Some((*s.first()? as f64, *s.get(which)? as f64)))
-        .filter(|(trials, _)| *trials > 0.0)
-        .collect();
-    let number = pairs.len() as f64;
-    if which == 0 || number < 2.0 {
-        return None;
-    }
-    let trials: f64 = pairs.iter().map(|p| p.0).sum();
-    let ratio = pairs.iter().map(|p| p.1).sum::<f64>() / trials;
-    let squares: f64 = pairs.iter().map(|(n, m)| (m - ratio * n).powi(2)).sum();
-    Some((ratio, (squares / (number - 1.0) * number).sqrt() / trials))
+/// The ratio of a count to the first one over all samples, with its interval; nothing if there are too few. The second and
+/// third number are those of the counts that bound it, if there are such.
+fn estimate(
+    samples: &Clusters,
+    (which, least, most): (Option<usize>, Option<usize>, Option<usize>),
+) -> Option<String> {
+    let (ratio, side) = samples.ratio(which?)?;
+    let low = least.and_then(|l| samples.ratio(l)).unwrap_or((ratio, side));
+    let high = most.and_then(|m| samples.ratio(m)).unwrap_or((ratio, side));
+    let (from, to) = ((low.0 - low.1).max(0.0), high.0 + high.1);
+    Some(format!(", ratio {ratio:.6}, {from:.6} to {to:.6} (95 %)"))
 }
 
 /// Where the record after so many instructions lies.
@@ -117,45 +138,40 @@ impl Sink for Tool {
     type Error = Infallible;
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
-        if self.cold == 0 {
-            return self.model.records(batch);
+        let cold = match self.threads.get(batch.thread.0 as usize) {
+            Some(sample) if sample.open => sample.cold,
+            _ => {
+                self.stale = true;
+                return self.model.records(batch);
+            }
+        };
+        if cold == 0 {
+            return self.counted(batch);
         }
-        let cut = after(batch.records, self.cold);
-        let (cold, warm) = batch.records.split_at(cut);
-        let count = cold.iter().filter(|r| matches!(r, Record::Insn { .. })).count() as u64;
-        self.model.records(&Batch::new(batch.thread, batch.insns_before, cold))?;
-        self.cold -= count.min(self.cold);
+        self.stale = true;
+        let (cool, warm) = batch.records.split_at(after(batch.records, cold));
+        let count = cool.iter().filter(|r| matches!(r, Record::Insn { .. })).count() as u64;
+        let more = self.model.records(&Batch::new(batch.thread, batch.insns_before, cool))?;
+        if let Some(sample) = self.threads.get_mut(batch.thread.0 as usize) {
+            sample.cold = if warm.is_empty() { cold - count.min(cold) } else { 0 };
+        }
         if warm.is_empty() {
-            return Ok(true);
+            return Ok(more);
         }
-        self.cold = 0;
-        self.before = self.counts();
-        self.model.records(&Batch::new(batch.thread, batch.insns_before + count, warm))
+        self.counted(&Batch::new(batch.thread, batch.insns_before + count, warm))
+    }
+
+    fn takes_references(&self) -> bool {
+        // A warm-up is counted in instructions.
+        self.warm_up == 0 && self.model.takes_references()
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
         match event {
-            Event::ModeSwitch { mode: Mode::Inst } => self.begin(),
-            Event::ModeSwitch { .. } => self.end(),
+            Event::ModeSwitch { mode: Mode::Inst } => self.begin(thread),
+            Event::ModeSwitch { .. } | Event::ThreadEnd(_) => self.end(thread),
             _ => {}
         }
         self.model.event(thread, event)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ratios_have_the_error_of_clusters() {
-        let samples = [vec![10, 1], vec![20, 2], vec![10, 1]];
-        let (mean, error) = ratio(&samples, 1).unwrap();
-        assert!((mean - 0.1).abs() < 1e-12 && error < 1e-12);
-        let samples = [vec![10, 0], vec![10, 2]];
-        let (mean, error) = ratio(&samples, 1).unwrap();
-        // Two clusters with ratios 0 and 0.2: their standard error is 0.1.
-        assert!((mean - 0.1).abs() < 1e-12 && (error - 0.1).abs() < 1e-12);
-        assert!(ratio(&samples[..1], 1).is_none());
     }
 }

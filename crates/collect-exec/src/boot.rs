@@ -2,7 +2,7 @@
 //! stack, pointed to by its second argument.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{Lines, Sieve};
+use ichnos_base::{Known, Lines, Sieve};
 
 /// The first argument of an engine, by which it knows itself.
 pub const NAME: &[u8] = b"\x7fichnos engine\0";
@@ -51,8 +51,8 @@ impl Boot {
     /// What is kept back.
     pub fn sieve(&self) -> Option<Sieve> {
         let lines = |at: usize| {
-            let [shift, sets, depth, ways] = [0, 1, 2, 3].map(|i| self.sieve[at + i] as u32);
-            Lines { shift, sets, depth, ways }
+            let [shift, sets, ways, all] = [0, 1, 2, 3].map(|i| self.sieve[at + i] as u32);
+            Lines { shift, sets, ways, known: if all != 0 { Known::All } else { Known::Last } }
         };
         (self.sieve[0] != 0).then(|| Sieve { code: lines(0), data: lines(4) })
     }
@@ -60,7 +60,8 @@ impl Boot {
     /// The same, as numbers.
     pub fn numbers(sieve: Option<Sieve>) -> [u64; 8] {
         let Some(Sieve { code, data }) = sieve else { return [0; 8] };
-        let of = |lines: Lines| [lines.shift, lines.sets, lines.depth, lines.ways];
+        let all = |lines: Lines| u32::from(lines.known == Known::All);
+        let of = |lines: Lines| [lines.shift, lines.sets, lines.ways, all(lines)];
         let ([a, b, c, d], [e, f, g, h]) = (of(code), of(data));
         [a, b, c, d, e, f, g, h].map(u64::from)
     }

@@ -2,7 +2,7 @@
 //!
 //! A superblock is one or more *pieces*, each of which ends with a conditional branch or the superblock, and is
 //! counted when it begins. What a piece does is known from its code, but for accesses that vary, which the engine
-//! counts. Told are lines: those that the engine cannot say to be among the last used of their sets.
+//! counts. Told are lines: those that the engine does not know to be in the cache.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::ops::Range;
@@ -38,12 +38,10 @@ pub mod line {
     pub const PREFETCH: u64 = 4;
     /// It was fetched from.
     pub const FETCH: u64 = 8;
-    /// It was used a while ago and is told late; if it was stored to, that alone is told. With [`OLDEST`] it is not used.
+    /// It was used a while ago and is told late; if it was stored to, that alone is told.
     pub const LATE: u64 = 16;
-    /// It is to leave all caches, or, if it is also late, it was used before all others of its set.
+    /// It is to leave all caches.
     pub const FLUSH: u64 = 32;
-    /// See there; if it was stored to since it came, that bit is set, too.
-    pub const OLDEST: u64 = LATE | FLUSH;
     /// All of these.
     pub const BITS: u64 = 63;
 }
@@ -86,8 +84,7 @@ pub fn held(inst: &Inst, shift: u32) -> Held {
 /// Whether an instruction's accesses can be looked at one by one before it runs.
 pub fn is_simple(inst: &Inst) -> bool {
     inst.memory().iter().all(|operand| match operand.role {
-        Role::Flush => false,
-        Role::Prefetch => is_plain(&operand.address),
+        Role::Flush | Role::Prefetch => false,
         Role::Load | Role::Store | Role::Both => {
             matches!(operand.shape, Shape::Plain | Shape::String(Rep::Once))
                 && (1..=MOST_BYTES).contains(&operand.size)

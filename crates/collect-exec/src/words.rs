@@ -42,6 +42,11 @@ pub const UNTRACED: u32 = FIRST_EVENT | 12;
 pub const GAP: u32 = FIRST_EVENT | 14;
 /// Behind a sieve: a line, with bits as in [`crate::sieve::line`].
 pub const LINE: u32 = FIRST_EVENT | 15;
+/// Behind a sieve, a line comes in the place of another one: two words, of which the second says [`crate::sieve::line::STORE`] if
+/// that one was stored to. [`INSTEAD_LEN`] bytes.
+pub const INSTEAD: u32 = FIRST_EVENT | 16;
+/// Bytes of such an event.
+pub const INSTEAD_LEN: usize = 20;
 /// The stack pointer is this from here on, though nothing recorded says so.
 pub const STACK: u32 = FIRST_EVENT | 0x40;
 /// Bytes of a plain event.
@@ -227,6 +232,30 @@ pub struct Lane {
     pub stride: u64,
 }
 
+impl Lane {
+    /// What it does: as in [`Lane::what`].
+    pub fn kind(&self) -> u32 {
+        self.what & 0xff
+    }
+
+    /// The address of a turn's access.
+    pub fn at(&self, turn: u64) -> u64 {
+        self.base.wrapping_add(self.stride.wrapping_mul(turn))
+    }
+
+    /// How many turns after this one stay in the line of this one's access, which `mask` is the address bits within; none if
+    /// that is not one line.
+    pub fn turns_within(&self, turn: u64, mask: u64) -> u64 {
+        let from = self.at(turn) & mask;
+        let Some(room) = (mask + 1).checked_sub(from + u64::from(self.size)) else { return 0 };
+        match self.stride as i64 {
+            0 => u64::MAX,
+            stride @ 1.. => room / stride as u64,
+            stride => from / stride.unsigned_abs(),
+        }
+    }
+}
+
 impl Run {
     /// Appends the bytes.
     pub fn put(&self, out: &mut Vec<u8>) {
@@ -245,8 +274,8 @@ impl Run {
     pub fn each(&self, mut take: impl FnMut(u32, u64, u32, AccessFlags)) {
         for turn in 0..self.turns {
             for lane in self.lanes.iter().flatten() {
-                let addr = lane.base.wrapping_add(lane.stride.wrapping_mul(turn));
-                take(lane.what & 0xff, addr, lane.size, AccessFlags((lane.what >> 8) as u8));
+                let flags = AccessFlags((lane.what >> 8) as u8);
+                take(lane.kind(), lane.at(turn), lane.size, flags);
             }
         }
     }

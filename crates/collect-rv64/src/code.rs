@@ -2,13 +2,16 @@
 //! filled when execution first gets there. Slots are found by place in RAM, so
 //! all harts and address spaces share them.
 //!
+//! A slot names the handler that runs it (`exec`), one for those who jump there and
+//! one for those who come from the instruction before: at the start of each line
+//! of code the latter leads out of the chain of handlers.
+//!
 //! Invariant: a slot is filled only while the RAM page's code flag is set, and
 //! every write to such a page passes by [`Code::forget`] before the next
 //! instruction of any hart.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::InsnKind;
-use ichnos_isa_rv64::{Class, Insn, Op, is_compressed};
+use ichnos_isa_rv64::{Class, Format as F, Insn, Op, TABLE, is_compressed};
 
 use crate::cpu::SINK;
 use crate::ram::{CodeWrite, PAGE_SHIFT, PAGE_SIZE, Ram};
@@ -16,21 +19,123 @@ use crate::ram::{CodeWrite, PAGE_SHIFT, PAGE_SIZE, Ram};
 /// Halfwords of a page.
 pub(crate) const SLOTS: usize = PAGE_SIZE / 2;
 
-/// A decoded instruction, ready to run.
+/// The handler that leads out of a chain; no operation has this number.
+pub(crate) const LEAVE: u8 = u8::MAX;
+const _: () = assert!(TABLE.len() < LEAVE as usize);
+/// Bytes of a line of code, as a power of two, unless someone cares.
+const LINE_SHIFT: u32 = 6;
+
+/// What the last four bytes of a slot hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rest {
+    /// The immediate.
+    Immediate,
+    /// The second source register, and above it the immediate.
+    Both,
+    /// The second and third source register, and the mode.
+    Registers,
+}
+
+impl Rest {
+    pub(crate) const fn of(op: Op) -> Self {
+        match op.row().format {
+            F::I | F::L | F::Jalr | F::Sh6 | F::Sh5 | F::U | F::J | F::Csr | F::CsrI => {
+                Self::Immediate
+            }
+            F::Fence | F::Ignored | F::FL => Self::Immediate,
+            F::S | F::B | F::FS => Self::Both,
+            _ => Self::Registers,
+        }
+    }
+}
+
+/// What [`Slot::rd`] has besides if the instruction has four bytes.
+const LONG: u8 = 1 << 7;
+
+/// A decoded instruction, ready to run. Small, because much of what a program runs
+/// should fit a fast cache of the host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
-    /// None until decoded; stays so for illegal instructions and for those that
-    /// reach into the next page.
-    pub(crate) insn: Option<Insn>,
-    pub(crate) kind: InsnKind,
+    /// The handler for those who jump here: the operation. [`LEAVE`] until decoded;
+    /// stays so for illegal instructions and for those that reach into the next
+    /// page.
+    pub(crate) entered: u8,
+    /// The handler for those who come from the instruction before.
+    pub(crate) chained: u8,
+    rd: u8,
+    rs1: u8,
+    rest: u32,
 }
+
+const _: () = assert!(size_of::<Slot>() == 8);
 
 impl Slot {
-    const EMPTY: Self = Self { insn: None, kind: InsnKind::OTHER };
+    const EMPTY: Self = Self { entered: LEAVE, chained: LEAVE, rd: 0, rs1: 0, rest: 0 };
+
+    /// An instruction that has no page.
+    pub(crate) fn alone(insn: Insn) -> [Self; 1 + BEHIND] {
+        [Self::new(insn), Self::EMPTY, Self::EMPTY]
+    }
+
+    /// An instruction that nothing leads to but jumps.
+    fn new(insn: Insn) -> Self {
+        let rest = match Rest::of(insn.op) {
+            Rest::Immediate => insn.imm as u32,
+            Rest::Both => (insn.imm << 8) as u32 | u32::from(insn.rs2),
+            Rest::Registers => u32::from_le_bytes([insn.rs2, insn.rs3, insn.mode, 0]),
+        };
+        let rd = insn.rd | if insn.len == 4 { LONG } else { 0 };
+        Self { entered: insn.op as u8, chained: LEAVE, rd, rs1: insn.rs1, rest }
+    }
+
+    pub(crate) const fn is_filled(&self) -> bool {
+        self.entered != LEAVE
+    }
+
+    /// The instruction's length in slots.
+    #[inline(always)]
+    pub(crate) const fn halves(&self) -> usize {
+        1 + (self.rd >> 7) as usize
+    }
+
+    /// The instruction's length in bytes.
+    #[inline(always)]
+    pub(crate) const fn len(&self) -> u8 {
+        2 + (self.rd >> 7) * 2
+    }
+
+    /// The instruction of an operation.
+    #[inline(always)]
+    pub(crate) const fn insn_of(&self, op: Op, rest: Rest) -> Insn {
+        let [rs2, rs3, mode, _] = self.rest.to_le_bytes();
+        let plain = Insn { rd: self.rd & !LONG, rs1: self.rs1, len: self.len(), ..Insn::new(op) };
+        match rest {
+            Rest::Immediate => Insn { imm: self.rest as i32, ..plain },
+            Rest::Both => Insn { rs2, imm: self.rest as i32 >> 8, ..plain },
+            Rest::Registers => Insn { rs2, rs3, mode, ..plain },
+        }
+    }
+
+    pub(crate) fn insn(&self) -> Option<Insn> {
+        let row = TABLE.get(usize::from(self.entered))?;
+        Some(self.insn_of(row.op, Rest::of(row.op)))
+    }
+
+    /// Ends chains here if the instruction, which stands at `offset` of its page,
+    /// has bytes in another line than the byte before it.
+    fn chain(&mut self, offset: usize, line_shift: u32) {
+        let last = offset + usize::from(self.len()) - 1;
+        let same = offset > 0 && (offset - 1) >> line_shift == last >> line_shift;
+        self.chained = if same { self.entered } else { LEAVE };
+    }
 }
 
-/// The decoded instructions of one page.
-pub(crate) type Page = [Slot; SLOTS];
+/// Slots behind an instruction that are never filled, so that those who come from
+/// an instruction before always find one.
+const BEHIND: usize = 2;
+
+/// The decoded instructions of one page, and slots behind them that stay empty.
+pub(crate) type Page = [Slot; SLOTS + BEHIND];
 
 /// A page with how many of its slots are filled.
 #[derive(Debug)]
@@ -40,9 +145,17 @@ struct Opened {
 }
 
 /// All decoded code, by page of RAM.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Code {
     pages: Vec<Option<Opened>>,
+    /// Bytes of a line of code as a power of two.
+    line_shift: u32,
+}
+
+impl Default for Code {
+    fn default() -> Self {
+        Self { pages: Vec::new(), line_shift: LINE_SHIFT }
+    }
 }
 
 /// What stands at a place in memory.
@@ -56,6 +169,19 @@ pub(crate) enum Decoded {
 }
 
 impl Code {
+    /// Chains end where lines of so many bytes, as a power of two, begin.
+    #[inline]
+    pub(crate) fn set_line(&mut self, shift: u32) {
+        if self.line_shift != shift {
+            self.line_shift = shift;
+            for page in self.pages.iter_mut().flatten() {
+                for (at, slot) in page.slots.iter_mut().enumerate() {
+                    slot.chain(2 * at, shift);
+                }
+            }
+        }
+    }
+
     /// The decoded page that starts at this index of RAM.
     #[inline]
     pub(crate) fn page(&self, page_index: usize) -> Option<&Page> {
@@ -72,7 +198,7 @@ impl Code {
         let new = self.pages[page].is_none();
         if new {
             let slots: Result<Box<Page>, _> =
-                vec![Slot::EMPTY; SLOTS].into_boxed_slice().try_into();
+                vec![Slot::EMPTY; SLOTS + BEHIND].into_boxed_slice().try_into();
             self.pages[page] = slots.ok().map(|slots| Opened { slots, filled: 0 });
             ram.set_has_code(page, true);
         }
@@ -90,8 +216,9 @@ impl Code {
         let insn = runnable(insn);
         if let Some(Some(page)) = self.pages.get_mut(index >> PAGE_SHIFT) {
             let slot = &mut page.slots[index % PAGE_SIZE / 2];
-            page.filled += usize::from(slot.insn.is_none());
-            *slot = Slot { insn: Some(insn), kind: insn.kind() };
+            page.filled += usize::from(!slot.is_filled());
+            *slot = Slot::new(insn);
+            slot.chain(index % PAGE_SIZE, self.line_shift);
         }
         Decoded::Insn
     }
@@ -107,7 +234,7 @@ impl Code {
             let page = at >> PAGE_SHIFT;
             if let Some(Some(opened)) = self.pages.get_mut(page) {
                 for slot in &mut opened.slots[at % PAGE_SIZE / 2..=(stop - 1) % PAGE_SIZE / 2] {
-                    opened.filled -= usize::from(slot.insn.is_some());
+                    opened.filled -= usize::from(slot.is_filled());
                     *slot = Slot::EMPTY;
                 }
                 if opened.filled == 0 {
@@ -130,7 +257,6 @@ pub(crate) const fn runnable(mut insn: Insn) -> Insn {
 
 /// Whether the destination field, if there is one, names an integer register.
 const fn writes_integer(op: Op) -> bool {
-    use ichnos_isa_rv64::Format as F;
     let row = op.row();
     !matches!(row.class, Class::Csr)
         && !matches!(
@@ -152,6 +278,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn slots_keep_what_was_decoded() {
+        // Every operation with all of its own bits clear, then all set.
+        for row in TABLE {
+            for word in [row.bits, row.bits | !row.mask] {
+                let Some(insn) = Insn::decode(word).map(runnable) else { continue };
+                assert_eq!(Slot::new(insn).insn(), Some(insn), "{word:#x}");
+            }
+        }
+        let short = Insn::decode(0x0505).map(runnable).expect("c.addi a0, 1");
+        assert_eq!(Slot::new(short).insn(), Some(short));
+        assert_eq!(Slot::EMPTY.insn(), None);
+    }
+
+    #[test]
     fn a_write_empties_the_slots_it_reaches() {
         let mut ram = Ram::new(2);
         let mut code = Code::default();
@@ -166,7 +306,7 @@ mod tests {
         }
         let filled = |code: &Code, index: usize| {
             code.page(index & !(PAGE_SIZE - 1))
-                .is_some_and(|p| p[index % PAGE_SIZE / 2].insn.is_some())
+                .is_some_and(|p| p[index % PAGE_SIZE / 2].is_filled())
         };
         code.forget(CodeWrite { start: PAGE_SIZE - 2, len: 4 }, &mut ram);
         assert!(filled(&code, PAGE_SIZE - 8));

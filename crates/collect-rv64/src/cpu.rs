@@ -8,6 +8,9 @@ use crate::jit::Shared;
 use crate::tlb::Tlb;
 use crate::trap::{Cause, Stop, Trap};
 
+/// Places for registers of a kind: any byte names one, so that none need be checked.
+const PLACES: usize = 256;
+
 /// Where writes to `x0` go: decoded instructions name this register instead.
 pub(crate) const SINK: u8 = 32;
 
@@ -34,11 +37,10 @@ pub(crate) struct Reservation {
 /// One hart.
 #[derive(Debug)]
 pub(crate) struct Cpu {
-    /// Integer registers, then [`SINK`]. The length is a power of two so that
-    /// masked indices need no check.
-    pub(crate) x: [u64; 64],
+    /// Integer registers, then [`SINK`].
+    pub(crate) x: [u64; PLACES],
     /// Floating-point registers.
-    pub(crate) f: [u64; 32],
+    pub(crate) f: [u64; PLACES],
     pub(crate) pc: u64,
     /// Instructions retired since the start.
     pub(crate) retired: u64,
@@ -56,8 +58,8 @@ pub(crate) struct Cpu {
 impl Cpu {
     pub(crate) fn new() -> Self {
         Self {
-            x: [0; 64],
-            f: [0; 32],
+            x: [0; PLACES],
+            f: [0; PLACES],
             pc: 0,
             retired: 0,
             fflags: 0,
@@ -72,14 +74,14 @@ impl Cpu {
     /// An integer register.
     #[inline(always)]
     pub(crate) fn x(&self, register: u8) -> u64 {
-        self.x[usize::from(register & 63)]
+        self.x[usize::from(register)]
     }
 
     /// Writes an integer register of a decoded instruction, where `x0` has
     /// become [`SINK`].
     #[inline(always)]
     pub(crate) fn set_decoded(&mut self, register: u8, value: u64) {
-        self.x[usize::from(register & 63)] = value;
+        self.x[usize::from(register)] = value;
     }
 
     /// Writes an integer register; `x0` stays zero.
@@ -92,7 +94,7 @@ impl Cpu {
     /// A floating-point register's bits.
     #[inline(always)]
     pub(crate) fn f(&self, register: u8) -> u64 {
-        self.f[usize::from(register & 31)]
+        self.f[usize::from(register)]
     }
 
     /// A single-precision operand: the canonical NaN unless properly boxed.
@@ -105,7 +107,7 @@ impl Cpu {
     /// Writes a floating-point register and notes that there is something to save.
     #[inline(always)]
     pub(crate) fn set_f(&mut self, register: u8, bits: u64) {
-        self.f[usize::from(register & 31)] = bits;
+        self.f[usize::from(register)] = bits;
         self.float_state = FloatState::Dirty;
     }
 
@@ -139,7 +141,7 @@ impl Cpu {
 
     /// Registers as a new program finds them.
     pub(crate) fn reset_registers(&mut self) {
-        (self.x, self.f, self.fflags, self.frm) = ([0; 64], [0; 32], 0, 0);
+        (self.x, self.f, self.fflags, self.frm) = ([0; PLACES], [0; PLACES], 0, 0);
         self.float_state = FloatState::Initial;
         self.reservation = None;
     }

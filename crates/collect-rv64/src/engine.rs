@@ -4,9 +4,9 @@
 
 use ichnos_isa_rv64::{Insn, is_compressed};
 
-use crate::code::{Code, Decoded, runnable};
+use crate::code::{Code, Decoded, Slot, runnable};
 use crate::cpu::Cpu;
-use crate::exec::{Exit, Until, run, run_single};
+use crate::exec::{Exit, Until, run};
 use crate::jit::{Found, Jit, Reason};
 use crate::memory::{World, fetch_page};
 use crate::observe::Observer;
@@ -53,6 +53,9 @@ impl Engine {
     ) -> Exit {
         let end = cpu.retired.saturating_add(limit);
         self.forget_overwritten(world);
+        if let Some(shift) = watch.line_shift() {
+            self.code.set_line(shift);
+        }
         (self.site, self.indirect) = (None, None);
         loop {
             let left = end.saturating_sub(cpu.retired);
@@ -140,8 +143,9 @@ impl Engine {
     ) -> Exit {
         let offset = cpu.pc as usize % PAGE_SIZE;
         match self.code.page(page_index) {
-            Some(page) if page[offset / 2].insn.is_some() => {
-                return run(cpu, world, watch, (page, cpu.pc - offset as u64), (left, until));
+            Some(page) if page[offset / 2].is_filled() => {
+                let place = (&self.code, &page[..], cpu.pc - offset as u64);
+                return run(cpu, world, watch, place, (left, until));
             }
             Some(_) => {}
             None => {
@@ -157,7 +161,10 @@ impl Engine {
             Decoded::Straddles => match instruction_word(cpu, world) {
                 Err(trap) => Exit::Trap(trap),
                 Ok(word) => match Insn::decode(word) {
-                    Some(insn) => run_single(cpu, world, watch, runnable(insn)),
+                    Some(insn) => {
+                        let page = Slot::alone(runnable(insn));
+                        run(cpu, world, watch, (&self.code, &page, cpu.pc), (left, until))
+                    }
                     None => Exit::Trap(Trap::new(Cause::Illegal, word.into())),
                 },
             },

@@ -331,7 +331,7 @@ fn block_at(index: usize, code: &mut Code, ram: &Ram) -> (Vec<Insn>, usize) {
         if !matches!(code.decode(at, ram), Decoded::Insn) {
             break;
         }
-        let slot = code.page(at & !(PAGE_SIZE - 1)).and_then(|p| p[at % PAGE_SIZE / 2].insn);
+        let slot = code.page(at & !(PAGE_SIZE - 1)).and_then(|p| p[at % PAGE_SIZE / 2].insn());
         let Some(insn) = slot else { break };
         at += usize::from(insn.len);
         insns.push(insn);

@@ -5,8 +5,8 @@
 //! the machine around it (memory, kernel or devices) answers when translations
 //! miss and when instructions concern more than the hart.
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Only `jit::enter`, which calls generated code, and `pages`, which asks for large
-// pages, may use unsafe code.
+// Only `jit::enter`, which calls generated code, `profile::host`, which reads and
+// writes as that does, and `pages`, which asks for large pages, may use unsafe code.
 #![deny(unsafe_code)]
 
 mod code;

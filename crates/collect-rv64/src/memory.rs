@@ -78,9 +78,15 @@ const fn bytes_in_page(va: u64) -> usize {
     PAGE_SIZE - (va as usize & (PAGE_SIZE - 1))
 }
 
+/// Loads `size` bytes, zero-extended, not found in the hart's own table.
 #[cold]
 #[inline(never)]
-fn load_slowly<W: World>(cpu: &mut Cpu, world: &mut W, va: u64, size: usize) -> Result<u64, Stop> {
+pub(crate) fn load_slowly<W: World>(
+    cpu: &mut Cpu,
+    world: &mut W,
+    va: u64,
+    size: usize,
+) -> Result<u64, Stop> {
     let first = size.min(bytes_in_page(va));
     let low = load_in_page(cpu, world, va, first)?;
     if first == size {
@@ -111,7 +117,7 @@ fn read_bytes(ram: &Ram, index: usize, size: usize) -> u64 {
 /// first page either, so both are translated before anything is written.
 #[cold]
 #[inline(never)]
-fn store_slowly<W: World>(
+pub(crate) fn store_slowly<W: World>(
     cpu: &mut Cpu,
     world: &mut W,
     va: u64,

@@ -5,8 +5,27 @@
 use ichnos_base::{AccessFlags, GuestVa, InsnKind};
 
 use crate::cpu::Cpu;
-use crate::memory::World;
+use crate::memory::{World, load, store};
 use crate::profile::{Book, Site, Start};
+use crate::trap::Stop;
+
+/// An instruction that runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Here {
+    pub(crate) pc: u64,
+    /// Instructions that may still retire, with this one.
+    pub(crate) left: u64,
+    /// Its length in bytes.
+    pub(crate) len: u8,
+}
+
+impl Here {
+    /// The address behind the instruction.
+    #[inline(always)]
+    pub(crate) const fn next(&self) -> u64 {
+        self.pc.wrapping_add(self.len as u64)
+    }
+}
 
 /// Told what a hart does. An instruction is announced before it is known to
 /// retire; if it traps, [`abandon`](Observer::abandon) takes it back together
@@ -34,6 +53,98 @@ pub(crate) trait Observer {
     fn abandon(&mut self);
     /// Whether records must be handed on before more are made.
     fn is_full(&self) -> bool;
+
+    /// Whether the coarse methods, from [`is_coarse`](Observer::is_coarse) on, can
+    /// take the place of the fine ones above.
+    const COARSE: bool = Self::BLIND;
+
+    /// Whether they do.
+    fn is_coarse(&self) -> bool {
+        Self::COARSE
+    }
+    /// Bytes of a line of code as a power of two, if it matters.
+    fn line_shift(&self) -> Option<u32> {
+        None
+    }
+    /// At most `limit` instructions are interpreted from the hart's `pc` on.
+    fn begin<W: World>(&mut self, cpu: &Cpu, world: &mut W, limit: u64) {
+        let _ = (cpu, world, limit);
+    }
+    /// An instruction begins behind a jump, or one with bytes in another line than
+    /// those of the instruction before.
+    fn enter(&mut self, here: &Here) {
+        let _ = here;
+    }
+    /// A taken jump from the end of an instruction.
+    fn jumped(&mut self, from: u64, to: u64) {
+        let _ = (from, to);
+    }
+    /// Loads `N` bytes in the common case.
+    #[inline(always)]
+    fn read<const N: usize, W: World>(
+        &mut self,
+        cpu: &mut Cpu,
+        world: &mut W,
+        va: u64,
+        here: &Here,
+    ) -> Option<u64> {
+        let _ = here;
+        Some(world.ram().read::<N>(cpu.tlb.read::<N>(va)?))
+    }
+    /// Loads `N` bytes in any case.
+    fn read_slowly<const N: usize, W: World>(
+        &mut self,
+        cpu: &mut Cpu,
+        world: &mut W,
+        va: u64,
+        here: &Here,
+    ) -> Result<u64, Stop> {
+        let _ = here;
+        load::<N, W>(cpu, world, va)
+    }
+    /// Stores the low `N` bytes of a value in the common case.
+    #[inline(always)]
+    fn write<const N: usize, W: World>(
+        &mut self,
+        cpu: &mut Cpu,
+        world: &mut W,
+        (va, value): (u64, u64),
+        here: &Here,
+    ) -> Option<()> {
+        let _ = here;
+        let index = cpu.tlb.write::<N>(va)?;
+        world.ram_mut().write::<N>(index, value);
+        Some(())
+    }
+    /// Stores the low `N` bytes of a value in any case.
+    fn write_slowly<const N: usize, W: World>(
+        &mut self,
+        cpu: &mut Cpu,
+        world: &mut W,
+        (va, value): (u64, u64),
+        here: &Here,
+    ) -> Result<(), Stop> {
+        let _ = here;
+        store::<N, W>(cpu, world, va, value)
+    }
+    /// What the fine methods are told next is this instruction's.
+    fn locate(&mut self, here: &Here) {
+        let _ = here;
+    }
+    /// Such an instruction has accessed memory.
+    fn accessed<W: World>(
+        &mut self,
+        cpu: &Cpu,
+        world: &mut W,
+        here: &Here,
+        result: &Result<(), Stop>,
+    ) {
+        let _ = (cpu, world, here, result);
+    }
+    /// Interpreting ends before `pc`, with so many instructions left.
+    fn end(&mut self, pc: u64, left: u64) {
+        let _ = (pc, left);
+    }
 
     /// Where generated code counts; none if it does not.
     fn book(&mut self) -> Option<&mut Book> {

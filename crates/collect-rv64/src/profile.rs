@@ -20,12 +20,15 @@
 
 mod arcs;
 mod book;
+mod coarse;
 mod deduce;
+mod host;
 mod lines;
 mod models;
 mod profiler;
 mod tables;
 mod tracer;
+mod trips;
 mod watch;
 mod words;
 

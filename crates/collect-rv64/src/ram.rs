@@ -93,6 +93,18 @@ impl Ram {
         }
     }
 
+    /// As [`read`](Self::read), at the host's address of the bytes.
+    #[inline(always)]
+    pub(crate) fn read_host<const N: usize>(&self, host: u64) -> u64 {
+        self.read::<N>((host as usize).wrapping_sub(self.bytes.as_ptr() as usize))
+    }
+
+    /// As [`write`](Self::write), at the host's address of the bytes.
+    #[inline(always)]
+    pub(crate) fn write_host<const N: usize>(&mut self, host: u64, value: u64) {
+        self.write::<N>((host as usize).wrapping_sub(self.bytes.as_ptr() as usize), value);
+    }
+
     /// The bytes of a range, if all of it is RAM.
     pub(crate) fn slice(&self, index: usize, len: usize) -> Option<&[u8]> {
         self.bytes.get(index..index.checked_add(len)?)

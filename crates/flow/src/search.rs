@@ -41,7 +41,7 @@ pub(crate) fn search(
     summaries: &[Summary],
 ) -> Result<Vec<Placed>, Error> {
     let none = vec![Set::EMPTY; graph.blocks.len()];
-    let mut wishes = Wishes { region, by_block: none.clone(), firm: none };
+    let mut wishes = Wishes { region, by_block: none.clone(), firm: none, none: true };
     let mut rounds = 0;
     loop {
         let mut round = Round::new(region, options, graph, summaries);
@@ -54,6 +54,7 @@ pub(crate) fn search(
         if rounds == MAX_WISHES || !round.wish(&placed, &mut wishes) {
             return Ok(placed);
         }
+        wishes.none = false;
         rounds += 1;
     }
 }
@@ -64,6 +65,8 @@ struct Wishes<'a> {
     by_block: Vec<Set>,
     /// Those that inner loops have: their turns are many, what leads to them is executed once.
     firm: Vec<Set>,
+    /// Whether there are none yet.
+    none: bool,
 }
 
 /// Wishes seen from where control comes.
@@ -85,6 +88,9 @@ impl Hoist for Asker<'_> {
 impl Asker<'_> {
     /// What the blocks to which instruction `i` may lead have in a list.
     fn of(&self, i: usize, list: &[Set]) -> Set {
+        if self.wishes.none {
+            return Set::EMPTY;
+        }
         let region = self.wishes.region;
         let insn = &region.insns[i];
         let of = |pc| {
@@ -155,6 +161,8 @@ impl<'a> Round<'a> {
         let mut work: Vec<usize> = (0..self.pieces.len()).rev().collect();
         let mut waiting = vec![true; self.pieces.len()];
         let mut late = Vec::new();
+        // Nothing is known at entries then, whatever the pieces before leave.
+        let apart = across(self.region, self.options).is_empty();
         while let Some(piece) = work.pop() {
             waiting[piece] = false;
             let points = match self.place(piece, hoist) {
@@ -164,6 +172,9 @@ impl<'a> Round<'a> {
                     continue;
                 }
             };
+            if apart {
+                continue;
+            }
             let (insns, mut slot) = (self.insns(piece), Slot(0));
             let known = self.entry[piece];
             let parts = (&insns, &points);

@@ -62,7 +62,9 @@ impl Flow {
         }
     }
 
-    pub(crate) fn of(raw: &Instruction) -> Self {
+    /// That of an instruction that iced decoded for 64-bit mode, for who needs nothing else of it.
+    #[must_use]
+    pub fn of(raw: &Instruction) -> Self {
         let near = || GuestVa(raw.near_branch_target());
         match raw.flow_control() {
             FlowControl::Next if raw.mnemonic() == Mnemonic::Hlt => Self::Trap,

@@ -153,7 +153,9 @@ impl FlagEffects {
         self.written.or(self.cleared).or(self.set).without(self.kept)
     }
 
-    pub(crate) fn of(raw: &Instruction) -> Self {
+    /// Those of an instruction that iced decoded for 64-bit mode, for who needs nothing else of it.
+    #[must_use]
+    pub fn of(raw: &Instruction) -> Self {
         let mut effects = Self {
             read: Flags::from_iced(raw.rflags_read()),
             written: Flags::from_iced(raw.rflags_written()),

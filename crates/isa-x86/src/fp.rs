@@ -6,7 +6,7 @@
 //! it is still said to read and write the register, which is the safe side.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use iced_x86::Instruction;
+use iced_x86::{Instruction, MemorySize, Register};
 
 /// What is left of a mnemonic without `v` and without the element type.
 const STEMS: [&str; 27] = [
@@ -24,6 +24,16 @@ const FAMILIES: [&str; 8] =
 pub(crate) fn uses_mxcsr(raw: &Instruction) -> bool {
     if raw.is_string_instruction() {
         return false; // `cmpsd` has a namesake
+    }
+    let is_vector = |r: Register| r.is_vector_register() || r.is_mm();
+    // Names are dear, and most instructions have nothing to do with vectors.
+    let vectors = (0..raw.op_count()).any(|i| is_vector(raw.op_register(i)));
+    let floats = matches!(
+        raw.memory_size(),
+        MemorySize::Float16 | MemorySize::Float32 | MemorySize::Float64
+    );
+    if !vectors && !floats {
+        return false;
     }
     let name = format!("{:?}", raw.mnemonic()).to_lowercase();
     let name = name.strip_prefix('v').unwrap_or(&name);

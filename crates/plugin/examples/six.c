@@ -1,5 +1,5 @@
 /* Six data caches of 32 KB in one pass, after the example of the calvin paper: direct mapped to four ways, with
- * different placement and replacement.
+ * different placement and replacement. Each thread has caches of its own.
  *
  *   cc -O2 -shared -fPIC -I crates/plugin/include -o libsix.so crates/plugin/examples/six.c
  *   ichnos record --tool ./libsix.so --sample 1000:10 -- ./prog
@@ -8,132 +8,264 @@
  * The first count is that of references to lines of 64 bytes; the others are misses. The tests compare those with
  * modulo placement and LRU with another cache.
  *
+ * A cache is kept from one sample to the next. What was not recorded between them would have changed it, so whether
+ * the first touch of a line in a sample hits is not known until all places where the line can be were used in the
+ * sample. The misses that are certain, and those that are possible, are counted besides (`at least`, `at most`):
+ * `ichnos record` makes its intervals from them.
+ *
  * SPDX-License-Identifier: MIT OR Apache-2.0 */
 #include "ichnos_model.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
-enum { LINE_BITS = 6, BITS = 15 - LINE_BITS, LINES = 1 << BITS, CACHES = 6, MOST_WAYS = 4 };
+enum { LINE_BITS = 6, BITS = 15 - LINE_BITS, LINES = 1 << BITS };
+enum cache { ONE, ONE_XOR, TWO, TWO_SKEWED, FOUR, FOUR_RANDOM, CACHES };
 
-enum placement { MODULO, XORED, SKEWED };
-enum replacement { LRU, RANDOM };
+static const char *const names[CACHES] = {"1 way, modulo",       "1 way, xor",          "2 ways, modulo, LRU",
+                                          "2 ways, skewed, LRU", "4 ways, modulo, LRU", "4 ways, xor, random"};
 
-static const struct shape {
-    const char *name;
-    unsigned ways, bits; /* 2 to the power of bits sets */
-    enum placement placement;
-    enum replacement replacement;
-} shapes[CACHES] = {
-    {"1 way, modulo", 1, BITS, MODULO, LRU},
-    {"1 way, xor", 1, BITS, XORED, LRU},
-    {"2 ways, modulo, LRU", 2, BITS - 1, MODULO, LRU},
-    {"2 ways, skewed, LRU", 2, BITS - 1, SKEWED, LRU},
-    {"4 ways, modulo, LRU", 4, BITS - 2, MODULO, LRU},
-    {"4 ways, xor, random", 4, BITS - 2, XORED, RANDOM},
+/* Lines are numbered from one on; 0 is none. Samples are, too, and 0 is that of a thread of which all is seen. */
+struct one {
+    uint64_t line;
+    uint64_t sample; /* in which it was last used */
+};
+struct two { /* a set in order of use */
+    uint64_t line[2];
+    uint32_t sample; /* in which the set was last used, */
+    uint32_t fresh;  /* and how many of its lines were used in that */
+};
+struct four {
+    uint64_t line[4];
+    uint32_t sample, fresh;
+};
+struct skewed {
+    uint64_t line;
+    uint64_t time; /* of its last use */
+};
+struct random {
+    uint64_t line[4];
+    uint32_t sample[4];
 };
 
-struct cache {
-    uint64_t lines[MOST_WAYS][LINES]; /* by way and set; a line's number and one, 0 is none */
-    uint64_t times[MOST_WAYS][LINES]; /* of their last use */
-    uint64_t misses;
+struct thread {
+    struct one one[LINES], one_xor[LINES];
+    struct two two[LINES / 2];
+    struct skewed skewed[2][LINES / 2];
+    struct four four[LINES / 4];
+    struct random random[LINES / 4];
+    uint64_t clock, seed;
+    uint64_t begun;  /* the clock when the sample began */
+    uint64_t latest; /* the line touched last */
+    uint32_t sample;
 };
 
 struct six {
-    struct cache caches[CACHES];
-    uint64_t references, clock, random;
-    uint64_t latest; /* the line touched last, and one */
+    uint64_t references, misses[CACHES], certain[CACHES], possible[CACHES];
+    struct thread **threads;
+    size_t known;
 };
 
 static void *create(const char *args, char *error, size_t error_bytes) {
     (void)args, (void)error, (void)error_bytes;
-    struct six *six = calloc(1, sizeof *six);
-    if (six)
-        six->random = 1;
-    return six;
+    return calloc(1, sizeof(struct six));
 }
 
-/* Where a line can be in a way. */
-static uint64_t place(const struct shape *shape, unsigned way, uint64_t line) {
-    uint64_t last = (1u << shape->bits) - 1, tag = line >> shape->bits;
-    switch (shape->placement) {
-    case XORED:
-        return (line ^ tag) & last;
-    case SKEWED: /* each way mixes the tag in by another function */
-        return (line ^ (way ? tag * 3 + (tag >> 3) : tag)) & last;
-    default:
-        return line & last;
-    }
+static void destroy(void *model) {
+    struct six *six = model;
+    for (size_t i = 0; i < six->known; i++)
+        free(six->threads[i]);
+    free(six->threads);
+    free(six);
 }
 
-static void touch(struct six *six, unsigned which, uint64_t line) {
-    const struct shape *shape = &shapes[which];
-    struct cache *cache = &six->caches[which];
-    unsigned victim = 0;
-    uint64_t oldest = UINT64_MAX;
-    for (unsigned way = 0; way < shape->ways; way++) {
-        uint64_t set = place(shape, way, line);
-        if (cache->lines[way][set] == line + 1) {
-            cache->times[way][set] = six->clock;
-            return;
-        }
-        if (cache->times[way][set] < oldest) {
-            oldest = cache->times[way][set];
-            victim = way;
-        }
+/* The caches of a thread; NULL if there is no memory for them. */
+static struct thread *of(struct six *six, uint32_t number) {
+    if (number >= six->known) {
+        size_t known = (size_t)number + 1;
+        struct thread **threads = realloc(six->threads, known * sizeof *threads);
+        if (!threads)
+            return NULL;
+        for (size_t i = six->known; i < known; i++)
+            threads[i] = NULL;
+        six->threads = threads;
+        six->known = known;
     }
-    /* A way that is free comes first, also at random. */
-    if (shape->replacement == RANDOM && oldest) {
-        six->random = six->random * 6364136223846793005u + 1442695040888963407u;
-        victim = (unsigned)(six->random >> 33) % shape->ways;
+    if (!six->threads[number] && (six->threads[number] = calloc(1, sizeof(struct thread))))
+        six->threads[number]->seed = 1;
+    return six->threads[number];
+}
+
+/* A hit is possibly a miss if the line was last used before the sample. */
+static inline void hit(struct six *six, enum cache which, int known) { six->possible[which] += !known; }
+
+/* A miss is certain if all that the line could be in was used in the sample. */
+static inline void miss(struct six *six, enum cache which, int known) {
+    six->misses[which]++;
+    six->possible[which]++;
+    six->certain[which] += known;
+}
+
+static inline void direct(struct six *six, const struct thread *own, enum cache which, struct one *frame,
+                          uint64_t line) {
+    int known = frame->sample == own->sample;
+    if (frame->line == line) {
+        hit(six, which, known);
+    } else {
+        miss(six, which, known);
+        frame->line = line;
     }
-    uint64_t set = place(shape, victim, line);
-    cache->lines[victim][set] = line + 1;
-    cache->times[victim][set] = six->clock;
-    cache->misses++;
+    frame->sample = own->sample;
+}
+
+/* A set of `ways` lines in order of use. */
+static inline __attribute__((always_inline)) void set(struct six *six, const struct thread *own, enum cache which, uint64_t *lines, unsigned ways,
+                       uint32_t *sample, uint32_t *fresh, uint64_t line) {
+    if (*sample != own->sample) {
+        *sample = own->sample;
+        *fresh = 0;
+    }
+    /* Of a thread of which all is seen, what is empty is so for certain. */
+    unsigned seen = own->sample ? *fresh : ways, at = 0;
+    while (at < ways && lines[at] != line)
+        at++;
+    if (at < ways) {
+        hit(six, which, at < seen);
+    } else {
+        miss(six, which, seen == ways);
+        at = ways - 1;
+    }
+    if (at >= *fresh && *fresh < ways)
+        ++*fresh;
+    for (; at; at--)
+        lines[at] = lines[at - 1];
+    lines[0] = line;
+}
+
+static void modulo(struct six *six, struct thread *own, uint64_t line) {
+    struct four *four = &own->four[line % (LINES / 4)];
+    /* The line used last in its set of this cache, in this sample, is that also in its set of the others. */
+    if (four->line[0] == line && four->sample == own->sample && four->fresh)
+        return;
+    set(six, own, FOUR, four->line, 4, &four->sample, &four->fresh, line);
+    struct two *two = &own->two[line % (LINES / 2)];
+    set(six, own, TWO, two->line, 2, &two->sample, &two->fresh, line);
+    direct(six, own, ONE, &own->one[line % LINES], line);
+}
+
+/* Each way mixes the tag in by another function. */
+static void skewed(struct six *six, struct thread *own, uint64_t line) {
+    uint64_t tag = line / (LINES / 2);
+    struct skewed *first = &own->skewed[0][(line ^ tag) % (LINES / 2)];
+    struct skewed *second = &own->skewed[1][(line ^ (tag * 3 + (tag >> 3))) % (LINES / 2)];
+    struct skewed *frame = first->line == line || (second->line != line && first->time <= second->time) ? first : second;
+    if (frame->line == line) {
+        hit(six, TWO_SKEWED, frame->time > own->begun || !own->sample);
+    } else {
+        /* The elder of the two goes: it was used in the sample only if both were. */
+        miss(six, TWO_SKEWED, frame->time > own->begun || !own->sample);
+        frame->line = line;
+    }
+    frame->time = own->clock;
+}
+
+static void at_random(struct six *six, struct thread *own, uint64_t line) {
+    struct random *set = &own->random[(line ^ line / (LINES / 4)) % (LINES / 4)];
+    unsigned way = 0, known = 1, empty = 4;
+    for (; way < 4 && set->line[way] != line; way++) {
+        known &= set->sample[way] == own->sample;
+        if (!set->line[way] && empty == 4)
+            empty = way;
+    }
+    if (way < 4) {
+        hit(six, FOUR_RANDOM, set->sample[way] == own->sample);
+    } else {
+        miss(six, FOUR_RANDOM, known);
+        /* A way that is free comes first. */
+        own->seed = own->seed * 6364136223846793005u + 1442695040888963407u;
+        way = empty < 4 ? empty : (unsigned)(own->seed >> 33) % 4;
+        set->line[way] = line;
+    }
+    set->sample[way] = own->sample;
+}
+
+static inline void reference(struct six *six, struct thread *own, uint64_t line) {
+    six->references++;
+    /* A line touched again is the youngest in its set already. */
+    if (own->latest == line)
+        return;
+    own->latest = line;
+    own->clock++;
+    modulo(six, own, line);
+    direct(six, own, ONE_XOR, &own->one_xor[(line ^ line / LINES) % LINES], line);
+    skewed(six, own, line);
+    at_random(six, own, line);
 }
 
 static int records(void *model, const ichnos_batch *batch) {
     struct six *six = model;
+    struct thread *own = of(six, batch->thread);
+    if (!own)
+        return 1;
     for (size_t i = 0; i < batch->count; i++) {
         const ichnos_record *record = &batch->records[i];
         if (record->kind != ICHNOS_LOAD && record->kind != ICHNOS_STORE)
             continue;
         uint64_t last = (record->addr + (record->size ? record->size - 1 : 0)) >> LINE_BITS;
-        for (uint64_t line = record->addr >> LINE_BITS; line <= last; line++) {
-            six->references++;
-            /* A line touched again is the youngest in its set already. */
-            if (six->latest == line + 1)
-                continue;
-            six->latest = line + 1;
-            six->clock++;
-            for (unsigned which = 0; which < CACHES; which++)
-                touch(six, which, line);
-        }
+        for (uint64_t line = record->addr >> LINE_BITS; line <= last; line++)
+            reference(six, own, line + 1);
     }
     return 0;
+}
+
+static void thread(void *model, uint32_t number, uint32_t process, int alive) {
+    struct six *six = model;
+    (void)process;
+    if (alive == 0 && number < six->known) {
+        free(six->threads[number]);
+        six->threads[number] = NULL;
+    } else if (alive == 2) {
+        struct thread *own = of(six, number);
+        if (!own)
+            return;
+        own->begun = own->clock;
+        own->sample++;
+        own->latest = 0;
+    }
 }
 
 static void reset(void *model) {
     struct six *six = model;
     six->references = 0;
     for (unsigned which = 0; which < CACHES; which++)
-        six->caches[which].misses = 0;
+        six->misses[which] = six->certain[which] = six->possible[which] = 0;
 }
 
 static void report(void *model, const ichnos_report *report) {
     struct six *six = model;
+    static char least[CACHES][40], most[CACHES][40];
     report->count(report->context, "references", six->references);
     for (unsigned which = 0; which < CACHES; which++)
-        report->count(report->context, shapes[which].name, six->caches[which].misses);
+        report->count(report->context, names[which], six->misses[which]);
+    for (unsigned which = 0; which < CACHES; which++) {
+        if (!least[which][0]) {
+            snprintf(least[which], sizeof least[which], "%s, at least", names[which]);
+            snprintf(most[which], sizeof most[which], "%s, at most", names[which]);
+        }
+        report->count(report->context, least[which], six->certain[which]);
+        report->count(report->context, most[which], six->possible[which]);
+    }
 }
 
 const ichnos_model *ichnos_model_entry(void) {
     static const ichnos_model table = {.abi = ICHNOS_MODEL_ABI,
+                                       .flags = ICHNOS_TELL_SAMPLES | ICHNOS_REFERENCES_ONLY,
                                        .name = "six data caches",
                                        .create = create,
                                        .records = records,
+                                       .thread = thread,
                                        .reset = reset,
                                        .report = report,
-                                       .destroy = free};
+                                       .destroy = destroy};
     return &table;
 }

@@ -83,17 +83,23 @@ typedef struct ichnos_report {
     void (*text)(void *context, const char *key, const char *value);
 } ichnos_report;
 
+/* In a model's `flags`: tell it of samples. */
+#define ICHNOS_TELL_SAMPLES 1u
+/* In a model's `flags`: it looks at kinds 1 to 4 alone, so that others may be left out. */
+#define ICHNOS_REFERENCES_ONLY 2u
+
 /* A model's functions. Those marked optional may be NULL. */
 typedef struct ichnos_model {
-    uint32_t abi; /* ICHNOS_MODEL_ABI */
-    uint32_t unused;
+    uint32_t abi;   /* ICHNOS_MODEL_ABI */
+    uint32_t flags; /* ICHNOS_TELL_SAMPLES and ICHNOS_REFERENCES_ONLY, or 0 */
     const char *name; /* for the heading of the results */
     /* Makes a model; `args` is what follows the colon, "" if nothing does. On
      * failure gives NULL and writes a sentence, ended with 0, into `error`. */
     void *(*create)(const char *args, char *error, size_t error_bytes);
     /* Takes records. Gives 0 to go on, anything else if it has seen enough. */
     int (*records)(void *model, const ichnos_batch *batch);
-    /* Optional: a thread begins (`alive` is 1) or ended (0). */
+    /* Optional: a thread begins (`alive` is 1) or ended (0); if the model asked for it, also that a sample of
+     * the thread begins (2): what it did since the sample before was not recorded. */
     void (*thread)(void *model, uint32_t thread, uint32_t process, int alive);
     /* Optional: the warm-up is over; forget counts, keep contents. */
     void (*reset)(void *model);

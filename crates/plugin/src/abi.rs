@@ -27,6 +27,7 @@ pub(crate) struct RawRecord {
 const _: () = assert!(size_of::<RawRecord>() == 16);
 
 impl RawRecord {
+    #[inline]
     const fn new(kind: u8, detail: u8, size: u32, addr: u64) -> Self {
         Self { kind, detail, unused: 0, size, addr }
     }
@@ -36,11 +37,12 @@ impl From<&Record> for RawRecord {
     #[inline]
     fn from(record: &Record) -> Self {
         match *record {
-            Record::Insn { len, kind, pc } => Self::new(0, kind.0, u32::from(len), pc.0),
+            // The four with the same fields first: they are one case to the processor.
             Record::Load { flags, size, addr } => Self::new(1, flags.0, size, addr.0),
             Record::Store { flags, size, addr } => Self::new(2, flags.0, size, addr.0),
             Record::Prefetch { flags, size, addr } => Self::new(3, flags.0, size, addr.0),
             Record::Flush { flags, size, addr } => Self::new(4, flags.0, size, addr.0),
+            Record::Insn { len, kind, pc } => Self::new(0, kind.0, u32::from(len), pc.0),
             Record::Branch { taken, target } => Self::new(5, u8::from(taken), 0, target.0),
         }
     }

@@ -20,6 +20,11 @@ use crate::Error;
 use crate::abi::{ABI, ENTRY, RawBatch, RawRecord, RawReport};
 use crate::model::{Finding, Value};
 
+/// `ICHNOS_TELL_SAMPLES`.
+const TELL_SAMPLES: u32 = 1;
+/// `ICHNOS_REFERENCES_ONLY`.
+const REFERENCES_ONLY: u32 = 2;
+
 /// How long a model's sentence about a failure may be.
 const SENTENCE: usize = 512;
 
@@ -28,7 +33,7 @@ const SENTENCE: usize = 512;
 #[derive(Clone, Copy, Debug)]
 struct RawModel {
     abi: u32,
-    unused: u32,
+    flags: u32,
     name: *const c_char,
     create: Option<Create>,
     records: Option<Records>,
@@ -55,6 +60,7 @@ type Entry = unsafe extern "C" fn() -> *const RawModel;
 #[derive(Debug)]
 pub(crate) struct Loaded {
     name: String,
+    flags: u32,
     model: NonNull<c_void>,
     records: Records,
     thread: Option<Thread>,
@@ -96,12 +102,18 @@ impl Loaded {
             return Err(Error::Refused { path: at(), args: args.to_owned(), reason });
         };
         let RawModel { thread, reset, destroy, .. } = table;
-        Ok(Self { name, model, records, thread, reset, report, destroy, _library: library })
+        let flags = table.flags;
+        Ok(Self { name, flags, model, records, thread, reset, report, destroy, _library: library })
     }
 
     /// What the model calls itself.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether the model looks at references alone.
+    pub(crate) const fn takes_references(&self) -> bool {
+        self.flags & REFERENCES_ONLY != 0
     }
 
     /// Shows records; whether the model wants more.
@@ -121,7 +133,8 @@ impl Loaded {
 
     /// Tells of a thread.
     pub(crate) fn thread(&mut self, thread: u32, process: u32, alive: Alive) {
-        if let Some(function) = self.thread {
+        let told = alive != Alive::Sampled || self.flags & TELL_SAMPLES != 0;
+        if let Some(function) = self.thread.filter(|_| told) {
             // SAFETY: the model is alive and not in use elsewhere.
             unsafe { function(self.model.as_ptr(), thread, process, alive as _) };
         }
@@ -152,6 +165,22 @@ impl Loaded {
     }
 }
 
+impl Loaded {
+    /// Asks for the counts among the results alone, in their order: what is cheap enough to be asked often.
+    pub(crate) fn counts(&mut self, counts: &mut Vec<u64>) {
+        counts.clear();
+        let raw = RawReport {
+            context: std::ptr::from_mut(counts).cast(),
+            count: note_count,
+            number: no_number,
+            text: no_text,
+        };
+        // SAFETY: the model is alive and not in use elsewhere; the context is the
+        // caller's vector, which nothing else touches until the call is over.
+        unsafe { (self.report)(self.model.as_ptr(), &raw) };
+    }
+}
+
 impl Drop for Loaded {
     fn drop(&mut self) {
         if let Some(destroy) = self.destroy {
@@ -161,11 +190,12 @@ impl Drop for Loaded {
     }
 }
 
-/// Whether a thread begins or has ended.
+/// Whether a thread begins, has ended, or begins to be seen again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Alive {
     Ended = 0,
     Begins = 1,
+    Sampled = 2,
 }
 
 /// A batch in the words of the interface.
@@ -209,6 +239,18 @@ extern "C" fn take_number(context: *mut c_void, key: *const c_char, value: f64) 
 extern "C" fn take_text(context: *mut c_void, key: *const c_char, value: *const c_char) {
     take(context, key, Value::Text(copied(value)));
 }
+
+extern "C" fn note_count(context: *mut c_void, _: *const c_char, value: u64) {
+    // SAFETY: the contract has the model give back the context of the report that
+    // it was called with, and that is a vector that waits for this.
+    if let Some(counts) = unsafe { context.cast::<Vec<u64>>().as_mut() } {
+        counts.push(value);
+    }
+}
+
+extern "C" fn no_number(_: *mut c_void, _: *const c_char, _: f64) {}
+
+extern "C" fn no_text(_: *mut c_void, _: *const c_char, _: *const c_char) {}
 
 fn take(context: *mut c_void, key: *const c_char, value: Value) {
     // SAFETY: the contract has the model give back the context of the report that

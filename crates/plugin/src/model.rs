@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
-use ichnos_base::{Batch, Event, ProcessId, Sink, ThreadId};
+use ichnos_base::{Batch, Event, Mode, ProcessId, Sink, ThreadId};
 
 use crate::Error;
 use crate::abi::RawRecord;
@@ -78,10 +78,20 @@ impl UserModel {
     pub fn findings(&mut self) -> Vec<Finding> {
         self.loaded.report()
     }
+
+    /// The counts among what the model has found so far, in their order; without names, so that they can be asked for
+    /// after every sample.
+    pub fn counts(&mut self, counts: &mut Vec<u64>) {
+        self.loaded.counts(counts);
+    }
 }
 
 impl Sink for UserModel {
     type Error = Infallible;
+
+    fn takes_references(&self) -> bool {
+        self.loaded.takes_references()
+    }
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
         if self.wants_more {
@@ -107,6 +117,10 @@ impl Sink for UserModel {
             Event::ThreadEnd(_) => {
                 let process = self.processes.remove(&thread).map_or(0, |process| process.0);
                 self.loaded.thread(thread.0, process, Alive::Ended);
+            }
+            Event::ModeSwitch { mode: Mode::Inst } => {
+                let process = self.processes.get(&thread).map_or(0, |process| process.0);
+                self.loaded.thread(thread.0, process, Alive::Sampled);
             }
             _ => {}
         }

@@ -22,9 +22,15 @@ use crate::run;
 const ROUNDS: usize = 5;
 /// So many events that nobody comes to the end.
 const NEVER: &str = "1T:1";
-/// Sampling plans whose estimates are compared with the whole: events, and instructions of warm-up.
-const PLANS: [(&str, &str); 4] =
-    [("1000:10", "0"), ("1000:100", "0"), ("1000:100", "2K"), ("300:100", "2K")];
+/// Sampling plans whose estimates are compared with the whole: events that count, how many, and instructions of
+/// warm-up.
+const PLANS: [(&str, &str, &str); 5] = [
+    ("calls", "1000:10", "0"),
+    ("calls", "1000:100", "0"),
+    ("calls", "300:100", "2K"),
+    ("calls,loops", "1000:10", "0"),
+    ("calls,loops", "1000:100", "0"),
+];
 
 /// Prints the tables.
 pub fn print(extent: Extent) -> Result<()> {
@@ -131,18 +137,20 @@ fn estimates(folder: &Path, programs: &[Program], library: &str) -> Result<()> {
         let misses = count_of(&text, "4 ways, modulo, LRU");
         let whole = misses.zip(count_of(&text, "references")).map(|(m, n)| m / n.max(1.0));
         println!("{:<12} {:>10.6}", program.name, whole.unwrap_or(0.0));
-        for (plan, warm_up) in PLANS {
-            let flags = format!("{tool} --sample {plan} --warm-up {warm_up}");
+        for (events, plan, warm_up) in PLANS {
+            let flags = format!("{tool} --events {events} --sample {plan} --warm-up {warm_up}");
             let (_, text) = record(folder, &flags, program, &program.short)?;
             let samples = count_of(&text, "samples").unwrap_or(0.0);
-            let Some((ratio, side)) = interval(&text, "4 ways, modulo, LRU") else {
-                println!("  {plan:>9} warm-up {warm_up:<3} {samples} samples: too few");
+            let Some((ratio, from, to)) = interval(&text, "4 ways, modulo, LRU") else {
+                println!(
+                    "  {events:<11} {plan:>9} warm-up {warm_up:<3} {samples:>8} samples: too few"
+                );
                 continue;
             };
-            let inside = whole.is_some_and(|whole| (whole - ratio).abs() <= side);
+            let inside = whole.is_some_and(|whole| from <= whole && whole <= to);
             let said = if inside { "holds it" } else { "does not hold it" };
             println!(
-                "  {plan:>9} warm-up {warm_up:<3} {samples:>8} samples {ratio:>10.6} +- {side:.6} {said}"
+                "  {events:<11} {plan:>9} warm-up {warm_up:<3} {samples:>8} samples {ratio:>10.6}, {from:.6} to {to:.6} {said}"
             );
         }
     }
@@ -167,8 +175,11 @@ fn count_of(text: &str, key: &str) -> Option<f64> {
     said(text, key)?.split(", ratio").next()?.replace(',', "").parse().ok()
 }
 
-fn interval(text: &str, key: &str) -> Option<(f64, f64)> {
+/// An estimated ratio, and the ends of its interval.
+fn interval(text: &str, key: &str) -> Option<(f64, f64, f64)> {
     let (_, rest) = said(text, key)?.split_once("ratio ")?;
-    let mut words = rest.split_whitespace();
-    Some((words.next()?.parse().ok()?, words.nth(1)?.parse().ok()?))
+    let plain = rest.replace(',', "");
+    let mut words = plain.split_whitespace();
+    let mut number = |skip: usize| words.nth(skip)?.parse().ok();
+    Some((number(0)?, number(0)?, number(1)?))
 }

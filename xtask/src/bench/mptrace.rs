@@ -212,13 +212,13 @@ pub(super) fn processor_time(
 /// The kernels, built.
 pub(super) fn kernels(folder: &Path) -> Result<Vec<Program>> {
     let all = [
-        ("fft", "gcc", "fft.c", "2 14 4", "2 18 40"),
-        ("lu", "gcc", "lu.c", "2 160 16 contiguous", "2 1600 16 contiguous"),
-        ("lu rows", "gcc", "lu.c", "2 160 16 rows", "2 1600 16 rows"),
-        ("radix", "gcc", "radix.c", "2 200000 1", "2 2000000 24"),
-        ("ocean", "gcc", "ocean.c", "2 127 10", "2 511 500"),
-        ("objects", "g++", "objects.cc", "200", "60000"),
-        ("waves", "gfortran", "waves.f90", "100 30", "300 1500"),
+        ("fft", "gcc", "fft.c", "2 14 4", "2 18 50"),
+        ("lu", "gcc", "lu.c", "2 160 16 contiguous", "2 2000 16 contiguous"),
+        ("lu rows", "gcc", "lu.c", "2 160 16 rows", "2 2000 16 rows"),
+        ("radix", "gcc", "radix.c", "2 200000 1", "2 2000000 40"),
+        ("ocean", "gcc", "ocean.c", "2 127 10", "2 511 1000"),
+        ("objects", "g++", "objects.cc", "200", "120000"),
+        ("waves", "gfortran", "waves.f90", "100 30", "300 2500"),
     ];
     let guests = run::root().join("crates/testkit/guests");
     let mut programs = Vec::new();
@@ -238,9 +238,13 @@ pub(super) fn projects(folder: &Path) -> Result<Vec<Program>> {
     let compiler = format!("{} cc -- gcc", ichnos()[0]);
     let sql = |name: &str| vec![":memory:".to_owned(), format!(".read {name}.sql")];
     let all = [
-        ("bzip2", words("-9kc short.txt"), words("-9kc long.txt long.txt long.txt")),
-        ("lua", words("short.lua"), words("long.lua")),
-        ("sqlite3", sql("short"), sql("long")),
+        (
+            "bzip2",
+            words("-9kc short.txt"),
+            words("-9kc long.txt long.txt long.txt long.txt long.txt long.txt"),
+        ),
+        ("lua", words("short.lua"), words("real.lua")),
+        ("sqlite3", sql("short"), sql("real")),
         ("zstd", words("-q -9 -c short.txt"), words("-q -19 -c long.txt")),
     ];
     let mut programs = Vec::new();

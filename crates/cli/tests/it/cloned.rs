@@ -461,9 +461,23 @@ fn a_tool_sees_the_samples() {
     };
     let whole = counts(&[]);
     let part = counts(&["--sample", "200:50"]);
-    assert_eq!((whole.len(), part.len()), (8, 8), "{whole:?} {part:?}");
-    assert!(part[7] > 100, "{} samples", part[7]);
+    // References; misses of six caches; their bounds; samples.
+    assert_eq!((whole.len(), part.len()), (20, 20), "{whole:?} {part:?}");
+    assert!(part[19] > 100, "{} samples", part[19]);
     assert!(part[0] > whole[0] / 10 && part[0] < whole[0] / 3, "{whole:?} {part:?}");
+    // The interval of each cache holds what the whole run has.
+    let line = ["record", "--tool", "./libsix.so", "--sample", "200:50", "--", &program, "200"];
+    let run = good(ichnos(&folder, &line));
+    let intervals = run.stderr.lines().filter(|l| l.contains("ratio ") && !l.contains(", at "));
+    let intervals: Vec<(f64, f64)> = intervals
+        .map(|l| l.split(", ").last().unwrap().split_whitespace().collect::<Vec<_>>())
+        .map(|w| (w[0].parse().unwrap(), w[2].parse().unwrap()))
+        .collect();
+    assert_eq!(intervals.len(), 6, "{}", run.stderr);
+    for ((from, to), misses) in intervals.iter().zip(&whole[1..7]) {
+        let ratio = *misses as f64 / whole[0] as f64;
+        assert!((*from..=*to).contains(&ratio), "{from} to {to}: {ratio}");
+    }
     let line = ["record", "--tool", "./libsix.so", "--sample", "200:50", "--warm-up", "300", "--"];
     let run = good(ichnos(&folder, &[&line[..], &[&program, "200"]].concat()));
     assert!(

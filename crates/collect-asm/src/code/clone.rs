@@ -12,8 +12,9 @@ use ichnos_isa_x86::Flow;
 
 use super::emit::{Emitter, STUB};
 use super::function::Function;
+use super::points::Points;
 use super::region::World;
-use super::switch::{COUNT, EXEC, Flags, GATE, ON, PAST, Points, RESUME, Trigger};
+use super::switch::{COUNT, EXEC, Flags, GATE, ON, PAST, RESUME, Trigger};
 
 /// Bytes of the alignment that is kept.
 const LINE: u64 = 64;
@@ -86,15 +87,15 @@ impl Emitter {
         match points.how.trigger {
             Trigger::Counted { .. } => {
                 self.count(COUNT);
-                self.branch(Code::Js_rel32_64, ON | pc.0);
+                self.branch(Code::Js_rel32_64, points.way(ON | pc.0));
             }
             Trigger::Shared => {
                 self.look_at_word(points.exec);
-                self.branch(Code::Jne_rel32_64, ON | pc.0);
+                self.branch(Code::Jne_rel32_64, points.way(ON | pc.0));
             }
             Trigger::Named { start, .. } => {
                 if start == pc {
-                    self.jump(ON | pc.0);
+                    self.jump(points.way(ON | pc.0));
                 }
             }
         }
@@ -124,12 +125,13 @@ impl Emitter {
             self.begin(pc, 0);
             self.label = if points.starts.contains(&pc) { PAST | pc.0 } else { EXEC | pc.0 };
             if points.unsure.contains(&pc) {
+                let resume = points.way(RESUME | pc.0);
                 match flags {
                     Flags::Free => {
                         self.look_at_state();
-                        self.branch(Code::Jne_rel32_64, RESUME | pc.0);
+                        self.branch(Code::Jne_rel32_64, resume);
                     }
-                    Flags::Kept => self.look_and_leave(RESUME | pc.0),
+                    Flags::Kept => self.look_and_leave(resume),
                 }
             }
             if points.heads.contains(&pc) {

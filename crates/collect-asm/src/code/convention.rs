@@ -9,7 +9,7 @@
 
 use ichnos_base::GuestVa;
 use ichnos_flow::Set;
-use ichnos_isa_x86::{Flow, Reg};
+use ichnos_isa_x86::{Flow, Reg, Scratch};
 use ichnos_trace::Register;
 
 use super::function::Function;
@@ -43,8 +43,9 @@ struct Leads {
 pub(crate) fn habits(world: &World, groups: &[Group]) -> Vec<Habit> {
     let mut all = Vec::new();
     let mut leads = Vec::new();
+    let mut scratch = Scratch::new();
     for group in groups {
-        let (habit, lead) = own(world, group);
+        let (habit, lead) = own(world, group, &mut scratch);
         all.push(habit);
         leads.push(lead);
     }
@@ -65,12 +66,12 @@ pub(crate) fn habits(world: &World, groups: &[Group]) -> Vec<Habit> {
 }
 
 /// What a group's own instructions tell.
-fn own(world: &World, group: &Group) -> (Habit, Leads) {
+fn own(world: &World, group: &Group, scratch: &mut Scratch) -> (Habit, Leads) {
     let mut habit = Habit { spoils: Set::EMPTY, returns: true };
     let mut leads = Leads { to: Vec::new(), tails: Vec::new() };
     for function in group.functions(world) {
         for (i, inst) in function.insts.iter().enumerate() {
-            habit.spoils = habit.spoils.or(written(inst));
+            habit.spoils = habit.spoils.or(written(inst, scratch));
             match inst.flow() {
                 Flow::Call(target) => match world.group_of_start(target) {
                     Some(callee) => leads.to.push(callee),
@@ -102,8 +103,8 @@ fn own(world: &World, group: &Group) -> (Habit, Leads) {
     (habit, leads)
 }
 
-fn written(inst: &ichnos_isa_x86::Inst) -> Set {
-    let written = inst.effects().written;
+fn written(inst: &ichnos_isa_x86::Inst, scratch: &mut Scratch) -> Set {
+    let written = inst.effects_with(scratch).written;
     written.iter().filter_map(Reg::as_gpr).map(|r| Register(r.number())).collect()
 }
 

@@ -21,7 +21,7 @@ use ichnos_trace::{Register, Width};
 use super::convention::CALLER_SAVED;
 use super::flex::{Item, MaskWidth, Payload};
 use super::region::TARGET;
-use super::switch::{EVENT, Flags};
+use super::switch::EVENT;
 use super::turns;
 
 /// Added to an address to name the copy of what lies there.
@@ -89,8 +89,6 @@ pub(crate) struct Emitter {
     pub(super) next_way: u64,
     /// The first of the checks before the block that comes next, if there are any.
     pub(super) checks_from: Option<usize>,
-    /// Returns whose rare ways were not laid out yet.
-    pub(super) slow_returns: Vec<(u64, Instruction, GuestVa, Flags)>,
     /// Functions whose entries are events.
     pub(super) starts: HashSet<GuestVa>,
 }

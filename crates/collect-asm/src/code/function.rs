@@ -3,7 +3,7 @@
 
 use ichnos_base::GuestVa;
 use ichnos_flow::Effect;
-use ichnos_isa_x86::{Flow, Inst, Segment};
+use ichnos_isa_x86::{Flow, Inst, Segment, Shape};
 use ichnos_lift::lift;
 
 use super::flex::Payload;
@@ -74,6 +74,7 @@ fn can_trace(inst: &Inst) -> bool {
     let gs = inst.memory().iter().any(|m| m.address.segment == Segment::Gs);
     let to_next = matches!(inst.flow(), Flow::Cond(target) if target == inst.next_pc());
     let transacts = inst.raw().mnemonic() == iced_x86::Mnemonic::Xbegin;
-    let varies = lift(inst).effects.contains(&Effect::Flex);
+    let plain = inst.memory().iter().all(|m| m.shape == Shape::Plain);
+    let varies = !plain && lift(inst).effects.contains(&Effect::Flex);
     !gs && !to_next && !transacts && (!varies || Payload::of(inst).is_some())
 }

@@ -3,18 +3,23 @@
 
 mod clone;
 mod convention;
+mod copier;
 mod copy;
 mod emit;
+mod encode;
 mod flex;
 mod function;
 mod hook;
 mod image;
 mod patch;
+mod points;
 mod region;
+mod returning;
 mod roadmap;
 mod switch;
 mod turns;
 mod unwind;
+mod ways;
 
 pub use copy::CodeSize;
 pub(crate) use copy::{Copy, Patch, Switched};

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ichnos_base::{
-    Batch, Code, EndStatus, Event, GapReason, GuestVa, Mode, ProcessId, Record, Sink, ThreadId,
-    ThreadStart,
+    Batch, Code, EndStatus, Event, GapReason, GuestVa, Mode, ProcessId, Sink, ThreadId, ThreadStart,
 };
 use ichnos_rt::{Clock, Context, Pool};
 
@@ -14,7 +13,7 @@ use super::Config;
 use super::message::{Buffers, Message, Moment, Where};
 use super::reading::Reading;
 use super::sides::{Plan, Side};
-use super::stream::{Held, Played, Shadow, Until, turns};
+use super::stream::{Held, Made, Out, Played, Shadow, Until, turns};
 use crate::code::Copy;
 use crate::{Error, RecordError};
 
@@ -36,7 +35,7 @@ pub(crate) struct Collector<'a, S: Sink> {
 /// What is handed to the sink.
 pub(super) struct Told<'a, S: Sink> {
     sink: &'a mut S,
-    pub(super) records: Vec<Record>,
+    pub(super) out: Out,
     insns: u64,
     go_on: bool,
     /// How threads switch, if they do.
@@ -87,7 +86,9 @@ impl<'a, S: Sink> Collector<'a, S> {
     pub(crate) fn new(sink: &'a mut S, pool: Arc<Pool>, (config, clock): (&Config, Clock)) -> Self {
         let records = Vec::with_capacity(2 * BATCH);
         let plan = Plan::new(config, clock);
-        let told = Told { sink, records, insns: 0, go_on: true, plan };
+        let made = if sink.takes_references() { Made::References } else { Made::All };
+        let out = Out { records, insns: 0, made };
+        let told = Told { sink, out, insns: 0, go_on: true, plan };
         let (processes, threads, bytes) = Default::default();
         Self { told, pool, processes, threads, bytes }
     }
@@ -273,8 +274,8 @@ impl<'a, S: Sink> Collector<'a, S> {
             Where::Outside(_) | Where::Exec(_) => (Until::Outside, 0),
             Where::Unknown => (Until::Unknown, 0),
         };
-        let records = &mut self.told.records;
-        match of.shadow.play(block, &held.words, (held.done, turns), until, records) {
+        let out = &mut self.told.out;
+        match of.shadow.play(block, &held.words, (held.done, turns), until, out) {
             Played::Over(at) => state.at = at,
             Played::Paused(done) => {
                 held.done = done;
@@ -318,15 +319,14 @@ pub(super) fn broken<E>(thread: u32, at: u64, why: &'static str) -> RecordError<
 
 impl<S: Sink> Told<'_, S> {
     pub(super) fn flush(&mut self, thread: u32, state: &mut Thread) -> Result<(), S::Error> {
-        if self.records.is_empty() {
-            return Ok(());
+        if !self.out.records.is_empty() {
+            let batch = Batch::new(ThreadId(thread), state.insns, &self.out.records);
+            self.go_on &= self.sink.records(&batch).map_err(RecordError::Sink)?;
+            self.out.records.clear();
         }
-        let batch = Batch::new(ThreadId(thread), state.insns, &self.records);
-        self.go_on &= self.sink.records(&batch).map_err(RecordError::Sink)?;
-        let count = self.records.iter().filter(|r| matches!(r, Record::Insn { .. })).count() as u64;
+        let count = std::mem::take(&mut self.out.insns);
         state.insns += count;
         self.insns += count;
-        self.records.clear();
         Ok(())
     }
 

@@ -363,6 +363,7 @@ impl<'a> Tracer<'a> {
         let Some(thread) = self.threads.get(&task.0) else { return };
         let copy = self.processes.get(&thread.pid).and_then(|p| p.copy.as_ref());
         let mut ours: Vec<_> = copy.iter().map(|c| c.base..c.end()).collect();
+        ours.extend(copy.iter().map(|c| c.ways.at..c.ways.at + c.ways.code.len() as u64));
         if let Some(exec) = copy.and_then(|c| c.exec.as_ref()) {
             ours.push(exec.base..exec.code_at() + exec.code.len() as u64);
         }

@@ -100,17 +100,17 @@ impl Reading<'_> {
     ) -> Result<(), S::Error> {
         let left = place.left.take();
         let until = Until::Next(next);
-        let records = &mut told.records;
+        let out = &mut told.out;
         let played = if let Some((before, words)) = place.held.take() {
             let previous = &self.copy.blocks[before];
             let words = self.bytes.get(words..words + previous.len).unwrap_or_default();
             let done = (Done::nothing(previous), turns(previous, left, next));
-            of.shadow.play(previous, words, done, until, records)
+            of.shadow.play(previous, words, done, until, out)
         } else if let Some(held) = of.held.take() {
             let previous = self.copy.blocks.get(held.block);
             let previous = previous.ok_or_else(|| self.bad(place, "there is no such block"))?;
             let done = (held.done, turns(previous, left, next));
-            of.shadow.play(previous, &held.words, done, until, records)
+            of.shadow.play(previous, &held.words, done, until, out)
         } else {
             return Ok(());
         };
@@ -148,15 +148,14 @@ impl Reading<'_> {
         }
         place.held = Some((number, place.at + TAG));
         place.at += TAG + len;
-        if told.records.len() >= BATCH {
+        if told.out.records.len() >= BATCH {
             told.flush(place.thread, state)?;
         }
         Ok(())
     }
 
     fn is_copied(&self, address: u64) -> bool {
-        let exec = || self.copy.exec.as_ref()?.original(address);
-        self.copy.holds(address) || exec().is_some()
+        self.copy.holds(address) || self.copy.exec.as_ref().is_some_and(|e| e.holds(address))
     }
 
     /// Takes what is no block; answers how many bytes it has.

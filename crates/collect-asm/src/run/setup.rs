@@ -259,6 +259,11 @@ fn map_copy(thread: Thread, copy: &Copy) -> io::Result<()> {
     let len = copy.code.len() as u64 + GUARD.len() as u64 + PAGE;
     call(thread, SYS_MMAP, [copy.base, len, PROT_READ_EXEC, flags, u64::MAX, 0])?;
     thread.write(copy.base, &copy.code)?;
+    if !copy.ways.code.is_empty() {
+        let (at, len) = (copy.ways.at, copy.ways.code.len() as u64);
+        call(thread, SYS_MMAP, [at, len, PROT_READ_EXEC, flags, u64::MAX, 0])?;
+        thread.write(at, &copy.ways.code)?;
+    }
     thread.write(copy.end(), GUARD)
 }
 

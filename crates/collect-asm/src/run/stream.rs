@@ -82,6 +82,42 @@ pub(crate) fn turns(block: &Block, left: Option<usize>, next: GuestVa) -> usize 
     }
 }
 
+/// What was played.
+#[derive(Debug)]
+pub(crate) struct Out {
+    /// The records.
+    pub(crate) records: Vec<Record>,
+    /// Instructions among them, or that would be.
+    pub(crate) insns: u64,
+    /// Which records are made.
+    pub(crate) made: Made,
+}
+
+/// Which records are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Made {
+    /// All.
+    All,
+    /// References alone.
+    References,
+}
+
+impl Out {
+    #[inline]
+    fn insn(&mut self, record: Record) {
+        self.insns += 1;
+        self.other(record);
+    }
+
+    /// What is no reference.
+    #[inline]
+    fn other(&mut self, record: Record) {
+        if self.made == Made::All {
+            self.records.push(record);
+        }
+    }
+}
+
 /// What playing a block came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Played {
@@ -139,7 +175,7 @@ impl Shadow {
         words: &[u8],
         (done, turns): (Done, usize),
         until: Until,
-        out: &mut Vec<Record>,
+        out: &mut Out,
     ) -> Played {
         if block.turns == 1 {
             return self.play_once(block, words, done, until, out);
@@ -164,8 +200,11 @@ impl Shadow {
         words: &[u8],
         done: Done,
         until: Until,
-        out: &mut Vec<Record>,
+        out: &mut Out,
     ) -> Played {
+        if out.made == Made::References && done.op == 0 && matches!(until, Until::Next(_)) {
+            return self.play_brief(block, words, until, out);
+        }
         let Done { op: first, mut word, mut pc, turn } = done;
         // Where the block goes on if it is interrupted before the next instruction: words
         // that precede it may not be stored yet.
@@ -188,26 +227,31 @@ impl Shadow {
                     if until == Until::Cut(pc) {
                         return Played::Paused(Done { op: safe.0, word: safe.1, pc, turn });
                     }
-                    out.push(Record::Insn { len, kind, pc });
+                    out.insn(Record::Insn { len, kind, pc });
                     pc = pc.offset(u64::from(len));
                 }
                 Op::Ref(kind, flags, size, sum) => {
                     self.last = self.sum(sum);
-                    out.push(kind.record(flags, size, GuestVa(self.last)));
+                    out.records.push(kind.record(flags, size, GuestVa(self.last)));
                 }
                 Op::FsRef(kind, flags, size, sum) => {
                     let addr = self.sum(sum).wrapping_add(self.fs);
-                    out.push(kind.record(flags, size, GuestVa(addr)));
+                    out.records.push(kind.record(flags, size, GuestVa(addr)));
                 }
                 Op::Derive(register, value) => {
                     self.registers[usize::from(register.0 % 64)] = self.value(value);
                 }
                 Op::Forget(register) => self.registers[usize::from(register.0 % 64)] = 0,
+                Op::Passed(_) => {}
                 Op::Target(sum) => self.target = GuestVa(self.sum(sum)),
                 Op::Flex => {
                     if let Some(payload) = &block.payload {
                         let from = block.len - payload.len();
-                        payload.evaluate(words.get(from..).unwrap_or_default(), self.fs, out);
+                        payload.evaluate(
+                            words.get(from..).unwrap_or_default(),
+                            self.fs,
+                            &mut out.records,
+                        );
                     }
                 }
                 Op::Exit(exit) => {
@@ -225,13 +269,60 @@ impl Shadow {
         }
     }
 
+    /// The same for a block from its first instruction on to where the thread went on, if references alone are wanted.
+    fn play_brief(&mut self, block: &Block, words: &[u8], until: Until, out: &mut Out) -> Played {
+        let mut word = 0;
+        for op in &block.brief {
+            match *op {
+                Op::Ref(kind, flags, size, sum) => {
+                    self.last = self.sum(sum);
+                    out.records.push(kind.record(flags, size, GuestVa(self.last)));
+                }
+                Op::Take8(register) => {
+                    self.registers[usize::from(register.0 % 64)] = u64_at(words, word).unwrap_or(0);
+                    word += 8;
+                }
+                Op::Take4(register) => {
+                    let low = u32_at(words, word).unwrap_or(0);
+                    let place = &mut self.registers[usize::from(register.0 % 64)];
+                    *place = *place & !0xffff_ffff | u64::from(low);
+                    word += 4;
+                }
+                Op::Derive(register, value) => {
+                    self.registers[usize::from(register.0 % 64)] = self.value(value);
+                }
+                Op::FsRef(kind, flags, size, sum) => {
+                    let addr = self.sum(sum).wrapping_add(self.fs);
+                    out.records.push(kind.record(flags, size, GuestVa(addr)));
+                }
+                Op::Passed(insns) => out.insns += u64::from(insns),
+                Op::Forget(register) => self.registers[usize::from(register.0 % 64)] = 0,
+                Op::Target(sum) => self.target = GuestVa(self.sum(sum)),
+                Op::Flex => {
+                    if let Some(payload) = &block.payload {
+                        let from = block.len - payload.len();
+                        let words = words.get(from..).unwrap_or_default();
+                        payload.evaluate(words, self.fs, &mut out.records);
+                    }
+                }
+                Op::Exit(exit) => {
+                    if let Some(over) = self.leave((exit, 0), until, out) {
+                        return over;
+                    }
+                }
+                Op::Insn(..) => {}
+            }
+        }
+        Played::Over(Some(block.end))
+    }
+
     /// Records a transfer, behind which there is so much of the block; what the block came to, if it ends
     /// there.
     fn leave(
         &mut self,
         (exit, rest): (Exit, usize),
         until: Until,
-        out: &mut Vec<Record>,
+        out: &mut Out,
     ) -> Option<Played> {
         let (taken, target) = match (exit, until) {
             (Exit::Direct(target), _) => (true, target),
@@ -248,7 +339,7 @@ impl Shadow {
             },
             _ => return Some(Played::Over(None)),
         };
-        out.push(Record::Branch { taken, target });
+        out.other(Record::Branch { taken, target });
         taken.then_some(Played::Over(Some(target)))
     }
 

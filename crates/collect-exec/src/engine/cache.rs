@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use ichnos_base::{CacheAddr, HostAddr, Sieve};
 use ichnos_codemem::{Copied, Region, Where};
 
-use super::ctx::exit;
+use super::ctx::{SIEVE_NUMBERS, exit};
 use super::emit::{Emit, LEAVE_LEN};
 use super::exits::OpenExit;
 use super::fragment::{Exit, Fragment, Kind, Pad, PadKind};
@@ -104,6 +104,11 @@ impl Surroundings for Around<'_> {
 
     fn line_number(&mut self, line: u64) -> u32 {
         let next = self.lines.len() as u32 + 1;
+        if next >= SIEVE_NUMBERS {
+            sys::die(
+                "the program has too much code to be simulated while it runs; record it first",
+            );
+        }
         *self.lines.entry(line).or_insert(next)
     }
 
@@ -353,6 +358,11 @@ impl Cache {
         if region.patch_u32(CacheAddr(exit.patch), distance).is_err() {
             sys::die("an exit lies outside its region");
         }
+    }
+
+    /// The number of a line of code, if it has one.
+    pub fn line_number(&self, line: u64) -> Option<u32> {
+        self.lines.get(&line).copied()
     }
 
     /// The fragment whose code holds an address of the cache.

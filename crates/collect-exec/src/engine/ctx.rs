@@ -25,19 +25,29 @@ pub const TABLES_END: u64 = RET_TABLE as u64 + (TABLE_LEN as u64) * 8;
 /// As a power of two, the most sets that the tables of a sieve distinguish.
 pub const SIEVE_SETS: u32 = 12;
 /// How many lines of a set are known at most.
-pub const SIEVE_DEPTH: u32 = 8;
-/// Offset of the tables of a sieve: first the lines last used, as addresses, by sets of the data cache.
-pub const SIEVE_USED: u32 = TABLES_END as u32;
-/// Offset of those of them that were stored to.
-pub const SIEVE_STORED: u32 = SIEVE_USED + (8 << SIEVE_SETS);
-/// Offset of the lines last fetched from, by numbers, by sets of the code cache.
-pub const SIEVE_CODE: u32 = SIEVE_STORED + (8 << SIEVE_SETS);
-/// Offset of the lines of each set of the data cache, with bits as in `sieved`, the one last used first.
-pub const SIEVE_DATA_LISTS: u32 = SIEVE_CODE + (4 << SIEVE_SETS);
-/// The same for the code cache.
-pub const SIEVE_CODE_LISTS: u32 = SIEVE_DATA_LISTS + ((8 * SIEVE_DEPTH) << SIEVE_SETS);
+pub const SIEVE_WAYS: u32 = 16;
+/// As a power of two, the slots in which translated code looks for lines of data; not fewer than sets.
+pub const SIEVE_SLOTS: u32 = 12;
+/// Bytes of what is known of a set: three rows of words, one a way.
+pub const SIEVE_SET: u32 = 512;
+/// Bytes of a row.
+pub const SIEVE_ROW: u32 = 8 * SIEVE_WAYS;
+/// How many lines of code can have a number.
+pub const SIEVE_NUMBERS: u32 = 1 << 19;
+/// Offset of the slots of a sieve: of each the address of a line, and when it was loaded from last.
+pub const SIEVE_LINES: u32 = TABLES_END as u32;
+/// Offset of the times at which those were stored to last; zero if they were not.
+pub const SIEVE_STORED: u32 = SIEVE_LINES + (16 << SIEVE_SLOTS);
+/// Offset of the sets of the data cache: the lines, and the two times of those that are in no slot.
+pub const SIEVE_DATA: u32 = SIEVE_STORED + (8 << SIEVE_SLOTS);
+/// Offset of the sets of the code cache: the lines, and their numbers.
+pub const SIEVE_CODE: u32 = SIEVE_DATA + (SIEVE_SET << SIEVE_SETS);
+/// Offset of the times at which lines of code were fetched from last, by their numbers; zero for those that are not known.
+pub const SIEVE_FETCHED: u32 = SIEVE_CODE + (SIEVE_SET << SIEVE_SETS);
 /// Offset of the end of these tables.
-pub const SIEVE_END: u32 = SIEVE_CODE_LISTS + ((8 * SIEVE_DEPTH) << SIEVE_SETS);
+pub const SIEVE_END: u32 = SIEVE_FETCHED + 8 * SIEVE_NUMBERS;
+
+const _: () = assert!(SIEVE_SLOTS >= SIEVE_SETS && 3 * SIEVE_ROW <= SIEVE_SET);
 
 /// Why the code cache was left: an index of an exit, or one of these.
 pub mod exit {
@@ -141,36 +151,38 @@ pub struct Ctx {
     pub resumed: u64,
     /// The piece whose last instructions did not run, and how many.
     pub undone: (u32, u32),
-    /// Where translated code goes with an access to another line than the one last used.
+    /// Where translated code goes with an access to a line that is in no slot.
     pub glue_tell: u64,
-    /// The same for a fetch.
+    /// The same for a fetch from a line that is not known.
     pub glue_tell_fetch: u64,
-    /// The access: bits as in [`crate::sieve::line`], and its bytes.
+    /// Time behind a sieve: what the last reference of the present piece is stamped with.
+    pub clock: u64,
+    /// The reference: bits as in [`crate::sieve::line`], its bytes, and how much earlier than the clock it is.
     pub tell_what: u32,
     /// The number of the line of a fetch.
     pub tell_number: u32,
     /// The address.
     pub tell_addr: u64,
-    /// Its line.
-    pub tell_line: u64,
     /// The second line of the access, if it has one.
     pub tell_more: u64,
-    /// Eight times the set of a fetch.
+    /// The offset of a fetch's set.
     pub tell_set: u64,
-    /// Eight times the lines known of each set.
-    pub tell_depth: u64,
     /// Where translated code goes on then.
     pub tell_back: u64,
     /// Registers meanwhile.
-    pub tell_regs: [u64; 5],
-    /// Not zero if the instruction that faulted had used a line before.
+    pub tell_regs: [u64; 10],
+    /// Not zero if the instruction that faulted had used lines before.
     pub undo_used: u64,
-    /// What the last access changed, for the case that it faults: the offset of the set's list.
-    pub undo_list: u64,
-    /// Eight times the place in which the line was; all ones if it was not there and was told.
-    pub undo_place: u64,
-    /// Its bits; if it was told, the last of the list.
-    pub undo_bits: u64,
+    /// For the case that an access faults, the time that it has overwritten; all ones if its line was told.
+    pub undo: u64,
+    /// If it was told, what that has changed.
+    pub undo_told: Changed,
+    /// The same for a fetch: its time, ...
+    pub undo_fetch: u64,
+    /// ... the low half of its instruction's address ...
+    pub undo_fetch_pc: u64,
+    /// ... and what telling it has changed. The third word of a line that had to go is its number.
+    pub undo_fetch_told: Changed,
     /// The bits of an address within a line of data.
     pub line_mask: u64,
     /// How an address becomes eight times its set: shifted by this, then these bits.
@@ -178,21 +190,33 @@ pub struct Ctx {
     /// See above.
     pub set_mask: u64,
     /// Eight times the lines known of each set of the data cache.
-    pub data_depth: u64,
+    pub data_ways: u64,
     /// The same for the code cache.
-    pub code_depth: u64,
+    pub code_ways: u64,
     /// Not zero if all lines of each set of the data cache are known.
     pub data_whole: u64,
     /// The same for the code cache.
     pub code_whole: u64,
-    /// That of the cache in question.
-    pub tell_whole: u64,
     /// The piece of [`Ctx::resumed`].
     pub resumed_block: u32,
     /// The engine's own per-thread data.
     pub thread: *mut super::thread::Thread,
     /// The program's vector state while the engine runs.
     pub xsave: Xsave,
+}
+
+/// What was changed in the tables of a sieve when a line came.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Changed {
+    /// The offset of the way in which it came.
+    pub way: u64,
+    /// The line that was there; zero if none.
+    pub gone: u64,
+    /// When that was used last.
+    pub used: u64,
+    /// When it was stored to last, or its number.
+    pub stored: u64,
 }
 
 /// Room for vector state.
@@ -218,6 +242,14 @@ pub mod at {
     pub const GLUE_TELL: u32 = offset_of!(Ctx, glue_tell) as u32;
     /// Of [`Ctx::glue_tell_fetch`].
     pub const GLUE_TELL_FETCH: u32 = offset_of!(Ctx, glue_tell_fetch) as u32;
+    /// Of [`Ctx::clock`].
+    pub const CLOCK: u32 = offset_of!(Ctx, clock) as u32;
+    /// Of [`Ctx::undo`].
+    pub const UNDO: u32 = offset_of!(Ctx, undo) as u32;
+    /// Of [`Ctx::undo_fetch`].
+    pub const UNDO_FETCH: u32 = offset_of!(Ctx, undo_fetch) as u32;
+    /// Of [`Ctx::undo_fetch_pc`].
+    pub const UNDO_FETCH_PC: u32 = offset_of!(Ctx, undo_fetch_pc) as u32;
     /// Of [`Ctx::tell_number`].
     pub const TELL_NUMBER: u32 = offset_of!(Ctx, tell_number) as u32;
     /// Of [`Ctx::tell_set`].

@@ -4,9 +4,6 @@
 
 use std::sync::atomic::Ordering;
 
-use ichnos_base::GuestVa;
-use ichnos_isa_x86::{Inst, MAX_LEN};
-
 use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE, exit, reg};
 use super::fragment::{Exit, ExitKind, Kind, PadKind};
 use super::state::{self, State};
@@ -21,7 +18,6 @@ pub unsafe extern "C" fn dispatch(ctx: *mut Ctx) {
     let state = state::get();
     state.exits.fetch_add(1, Ordering::Relaxed);
     let way = reason(ctx, state);
-    ctx.tell_back = 0;
     if way == Way::Resume {
         return;
     }
@@ -139,10 +135,7 @@ fn left_by(ctx: &mut Ctx, exit: Exit, number: u64) -> Way {
 
 /// Records a block that is one flexible instruction.
 fn tell_accesses(ctx: &mut Ctx, exit: &Exit) {
-    let mut code = [0; MAX_LEN];
-    // The instruction may be the last thing before an unmapped page.
-    let len = (1..=MAX_LEN).rev().find(|&n| sys::copy_in(exit.target, &mut code[..n])).unwrap_or(0);
-    match Inst::decode(&code[..len], GuestVa(exit.target)) {
+    match flexible::inst_at(exit.target) {
         Ok(inst) if state::get().sieve.is_some() => {
             let runs = flexible::runs(ctx, &inst);
             sieved::note(ctx, &runs);

@@ -77,7 +77,8 @@ impl Emit {
         self.gs_op(0x8b, reg, slot);
     }
 
-    fn gs_op(&mut self, opcode: u8, reg: Gp, slot: u32) {
+    /// An instruction between a register and `gs:[slot]`.
+    pub fn gs_op(&mut self, opcode: u8, reg: Gp, slot: u32) {
         self.raw(&[0x65, 0x48 | (reg.0 >> 3) << 2, opcode, 4 | (reg.0 & 7) << 3, 0x25]);
         self.raw(&slot.to_le_bytes());
     }
@@ -107,12 +108,6 @@ impl Emit {
         self.raw(&[0x65, 0xc7, 0x04, 0x25]);
         self.raw(&slot.to_le_bytes());
         self.raw(&value.to_le_bytes());
-    }
-
-    /// The same for eight bytes.
-    pub fn store64(&mut self, slot: u32, value: u64) {
-        self.store32(slot, value as u32);
-        self.store32(slot + 4, (value >> 32) as u32);
     }
 
     /// Saves the arithmetic flags in the context. All registers stay as they are.

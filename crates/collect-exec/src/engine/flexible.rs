@@ -3,11 +3,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::arch::asm;
+use std::cell::OnceCell;
 
 use ichnos_base::{AccessFlags, GuestVa, Record};
 use ichnos_isa_x86::{
-    AddrWidth, Gpr, Inst, MemOperand, Regs, Rep, Role, Segment, Shape, XLayout, XState, accesses,
-    address,
+    AddrWidth, Gpr, Inst, MAX_LEN, MemOperand, Regs, Rep, Role, Segment, Shape, XLayout, XState,
+    accesses, address,
 };
 
 use super::ctx::{Ctx, XSAVE_LEN, Xsave};
@@ -16,6 +17,18 @@ use crate::words::{Lane, Run};
 
 const DF: u64 = 0x400;
 const ZF_COMPARES: usize = 8;
+
+/// The instruction at an address of the program. It may be the last thing before an unmapped page.
+pub fn inst_at(pc: u64) -> Result<Inst, ichnos_isa_x86::Error> {
+    let mut code = [0; MAX_LEN];
+    let len = (1..=MAX_LEN).rev().find(|&n| sys::copy_in(pc, &mut code[..n])).unwrap_or(0);
+    Inst::decode(&code[..len], GuestVa(pc))
+}
+
+/// The address of an operand of the instruction that the program is about to run, if no vector register is in it.
+pub fn address_of(ctx: &Ctx, operand: &MemOperand) -> u64 {
+    address(&operand.address, &General(ctx)).0
+}
 
 /// Writes the block `identifier`, which is this one instruction, to the thread's stream.
 pub fn record(ctx: &mut Ctx, inst: &Inst, identifier: u32) {
@@ -130,24 +143,30 @@ impl Regs for General<'_> {
     }
 }
 
-/// The whole state, vectors in the standard form.
+/// The whole state, vectors in the standard form once they are asked for.
 struct Machine<'a> {
     general: General<'a>,
-    vectors: Box<Xsave>,
+    vectors: OnceCell<Box<Xsave>>,
     layout: &'static XLayout,
 }
 
 impl<'a> Machine<'a> {
     fn new(ctx: &'a Ctx) -> Self {
-        let mut vectors = Box::new(Xsave([0; XSAVE_LEN]));
-        xstate::to_frame(&ctx.xsave, &mut vectors);
-        Self { general: General(ctx), vectors, layout: xstate::layout() }
+        Self { general: General(ctx), vectors: OnceCell::new(), layout: xstate::layout() }
+    }
+
+    fn vectors(&self) -> &Xsave {
+        self.vectors.get_or_init(|| {
+            let mut vectors = Box::new(Xsave([0; XSAVE_LEN]));
+            xstate::to_frame(&self.general.0.xsave, &mut vectors);
+            vectors
+        })
     }
 
     fn part(&self, component: usize, at: usize, out: &mut [u8]) {
         let place = self.layout.components[component - 2];
         let start = place.offset as usize + at;
-        let bytes = self.vectors.0.get(start..start + out.len()).filter(|_| place.size != 0);
+        let bytes = self.vectors().0.get(start..start + out.len()).filter(|_| place.size != 0);
         if let Some(bytes) = bytes {
             out.copy_from_slice(bytes);
         }
@@ -168,7 +187,7 @@ impl Regs for Machine<'_> {
         let mut out = [0; 64];
         let i = usize::from(number);
         if i < 16 {
-            out[..16].copy_from_slice(&self.vectors.0[160 + 16 * i..176 + 16 * i]);
+            out[..16].copy_from_slice(&self.vectors().0[160 + 16 * i..176 + 16 * i]);
             self.part(2, 16 * i, &mut out[16..32]);
             self.part(6, 32 * i, &mut out[32..]);
         } else {
@@ -177,15 +196,14 @@ impl Regs for Machine<'_> {
         out
     }
     fn opmask(&self, number: u8) -> u64 {
-        let mut out = [0; 8];
-        self.part(5, 8 * usize::from(number), &mut out);
-        u64::from_le_bytes(out)
+        // Masks are what is mostly asked for, and much cheaper to find than all vectors.
+        xstate::opmask(&self.general.0.xsave, number)
     }
     fn mxcsr(&self) -> Option<u32> {
-        Some(u32::from_le_bytes(self.vectors.0[24..28].try_into().ok()?))
+        Some(u32::from_le_bytes(self.vectors().0[24..28].try_into().ok()?))
     }
     fn xstate(&self) -> Option<XState> {
-        let in_use = u64::from_le_bytes(self.vectors.0[512..520].try_into().ok()?);
+        let in_use = u64::from_le_bytes(self.vectors().0[512..520].try_into().ok()?);
         Some(XState { xcr0: xcr0(), in_use, layout: *self.layout })
     }
     fn peek(&self, addr: GuestVa, out: &mut [u8]) -> bool {

@@ -1,9 +1,11 @@
 //! The code before each instruction of a program that runs behind a sieve: it counts pieces, looks whether a
-//! reference is to the line last used of its set, and if not goes where more lines of the set are known.
+//! reference is to a known line, and if so stamps that with the time; if not it goes where lines are told.
 //!
 //! What is looked up lies in the thread's tables (`sieved`). The code needs flags and two registers: flags
 //! and registers that are dead, the register that the fragment does not use (`home`), or such as are
 //! saved meanwhile. Telling happens behind the fragment's code, and in the glue.
+//!
+//! Time goes on once a piece, by a tick for each of its references; each is stamped with its own.
 //!
 //! Flags that may be needed later are saved at the first reference and given back before the first instruction that
 //! has to do with them. What a fault shows of flags that the program was about to overwrite is not what
@@ -12,25 +14,23 @@
 
 use std::ops::Range;
 
+use iced_x86::Mnemonic;
 use ichnos_base::Sieve;
-use ichnos_isa_x86::{
-    AddrExpr, Effects, Flags, Flow, Index, Inst, MemOperand, Reg, RegSet, Role, Scratch, Segment,
-};
+use ichnos_isa_x86::{AddrExpr, Effects, Flags, Flow, Inst, MemOperand, Role, Scratch};
 
-use super::ctx::{SIEVE_CODE, SIEVE_STORED, SIEVE_USED, at};
+use super::ctx::{SIEVE_FETCHED, SIEVE_LINES, SIEVE_SET, SIEVE_SLOTS, at};
 use super::emit::{Emit, Gp};
 use super::fragment::{ExitKind, Spills};
 use super::home::Home;
-use super::superblock::{self, Decoded};
+use super::needed::{self, Live};
+use super::slots::{self, CMP, MOV_FROM, MOV_TO, Place, Time, load_time};
+use super::superblock::Decoded;
 use super::translate::{Draft, Surroundings, Told};
 use super::{sieved, thread};
 use crate::sieve::{self, line};
 
 /// Registers that can be borrowed, the likeliest dead first; not those whose encoding as a base is longer.
 const BORROWED: [u8; 14] = [10, 9, 8, 0, 1, 2, 6, 7, 11, 3, 5, 13, 14, 15];
-/// How far behind a fragment is looked whether flags are needed there.
-const FORESIGHT: usize = 8;
-
 /// What is inserted into a superblock.
 pub struct Sifter {
     first: u32,
@@ -41,29 +41,9 @@ pub struct Sifter {
     live: Vec<Live>,
     /// The lines that each instruction is the first to be fetched from, and their numbers.
     fetched: Vec<Vec<(u64, u32)>>,
+    /// How many references each instruction's piece makes from that instruction on.
+    left: Vec<u32>,
     sieve: Sieve,
-}
-
-/// What may be needed of the program's state.
-#[derive(Clone, Copy)]
-struct Live {
-    /// General registers, as bits.
-    registers: u16,
-    flags: Flags,
-}
-
-impl Live {
-    const ALL: Self = Self { registers: u16::MAX, flags: Flags::ARITHMETIC };
-
-    fn before(self, effects: &Effects) -> Self {
-        let flags = self.flags.without(effects.flags.replaced()).or(effects.flags.read);
-        let registers = self.registers & !bits(effects.replaced) | bits(effects.reads());
-        Self { registers, flags: flags.and(Flags::ARITHMETIC) }
-    }
-}
-
-fn bits(set: RegSet) -> u16 {
-    set.iter().filter_map(Reg::as_gpr).fold(0, |bits, reg| bits | 1 << reg.number())
 }
 
 /// A way behind the fragment's code, to who knows more lines of the set.
@@ -78,29 +58,44 @@ pub struct Stub {
 
 #[derive(Clone, Copy, Debug)]
 enum Asks {
-    /// A fetch: from which line, by its address, its number and its set, by way of this register if there is one.
-    Fetch(u64, u32, u32, Option<Gp>),
+    /// A fetch, by way of this register.
+    Fetch(Fetch, Gp),
     /// An access: where, by way of this register, and what.
     Access(AddrExpr, Gp, u32),
+}
+
+/// A fetch from a line.
+#[derive(Clone, Copy, Debug)]
+struct Fetch {
+    /// Of the instruction at this address.
+    pc: u64,
+    /// The line's address.
+    line: u64,
+    number: u32,
+    set: u32,
+    /// How much earlier than the clock it is.
+    ahead: u32,
 }
 
 impl Sifter {
     /// For a superblock.
     pub fn new(around: &mut dyn Surroundings, insns: &[Decoded], sieve: Sieve) -> Self {
-        let inst = |d: &Decoded| d.inst.unwrap_or_else(|| Inst::from_raw(d.insn));
-        let insts: Vec<Inst> = insns.iter().map(inst).collect();
         let mut scratch = Scratch::new();
+        let mut inst =
+            |d: &Decoded| d.inst.unwrap_or_else(|| Inst::from_raw_with(d.insn, &mut scratch));
+        let insts: Vec<Inst> = insns.iter().map(&mut inst).collect();
         let effects: Vec<Effects> = insts.iter().map(|i| i.effects_with(&mut scratch)).collect();
         let pieces = sieve::pieces(&insts);
-        let live = liveness(around, &insts, &effects);
+        let live = needed::liveness(around, &insts, &effects);
         let fetched = fetched(around, &insts, sieve.code.shift);
+        let left = references_left(&insts, &fetched, &pieces);
         let first = around.identifiers(pieces.len());
         if first + pieces.len() as u32 > sieve::MOST_PIECES {
             super::sys::die(
                 "the program has too much code to be simulated while it runs; record it first",
             );
         }
-        Self { first, insts, effects, pieces, live, fetched, sieve }
+        Self { first, insts, effects, pieces, live, fetched, left, sieve }
     }
 
     /// What the host must know.
@@ -116,14 +111,21 @@ impl Sifter {
         if let Some(piece) = self.pieces.iter().position(|piece| piece.start == insn) {
             self.count(draft, piece, pc);
         }
+        // Each is a tick earlier than the next one.
+        let mut ahead = self.left[insn] * sieved::TICK;
         for &(line, number) in &self.fetched[insn] {
+            ahead -= sieved::TICK;
             self.free_flags(draft, insn, pc);
-            self.fetch(draft, line, number);
+            let set = line as u32 & sieved::sets(self.sieve.code);
+            let line = line << self.sieve.code.shift;
+            self.fetch(draft, insn, Fetch { pc, line, number, set, ahead });
+            draft.site(pc, Spills::NONE);
         }
         if sieve::is_simple(inst) {
             for operand in inst.memory() {
+                ahead -= sieved::TICK;
                 self.free_flags(draft, insn, pc);
-                self.access(draft, insn, operand);
+                self.access(draft, insn, operand, ahead);
                 draft.site(pc, Spills::NONE);
             }
         }
@@ -143,6 +145,12 @@ impl Sifter {
         let counter = thread::COUNTERS_AT as u32 + 8 * draft.block;
         draft.emit.raw(&[0x65, 0x48, 0xff, 0x04, 0x25]); // inc qword gs:[counter]
         draft.emit.raw(&counter.to_le_bytes());
+        let ticks = self.left[self.pieces[piece].start] * sieved::TICK;
+        if ticks > 0 {
+            draft.emit.raw(&[0x65, 0x48, 0x81, 0x04, 0x25]); // add qword gs:[clock], ticks
+            draft.emit.raw(&at::CLOCK.to_le_bytes());
+            draft.emit.raw(&ticks.to_le_bytes());
+        }
         draft.rest = self.pieces[piece].len() as u8;
         draft.site(pc, Spills::NONE);
     }
@@ -176,63 +184,97 @@ impl Sifter {
         draft.site(pc, Spills::NONE);
     }
 
-    fn fetch(&self, draft: &mut Draft, line: u64, number: u32) {
-        let set = line as u32 & sieved::sets(self.sieve.code);
-        draft.emit.raw(&[0x65, 0x81, 0x3c, 0x25]); // cmp dword gs:[slot], number
-        draft.emit.raw(&(SIEVE_CODE + 4 * set).to_le_bytes());
-        draft.emit.raw(&number.to_le_bytes());
-        let from = draft.emit.jump_if(NOT_EQUAL);
-        let scratch = match draft.now {
-            Home::Scratch(reg) => Some(reg),
-            _ => None,
+    fn fetch(&self, draft: &mut Draft, insn: usize, fetch: Fetch) {
+        let place = SIEVE_FETCHED + 8 * fetch.number;
+        let time = match draft.now {
+            Home::Scratch(reg) => Borrow { reg, slot: None },
+            _ => self.borrow(draft, insn, 1 << RSP, at::SPILL_FAR),
         };
-        let asks = Asks::Fetch(line << self.sieve.code.shift, number, set, scratch);
-        draft.stubs.push(Stub { from, back: draft.emit.offset(), asks });
+        let emit = &mut draft.emit;
+        emit.raw(&[0x65, 0x48, 0x83, 0x3c, 0x25]); // cmp qword gs:[place], 0
+        emit.raw(&place.to_le_bytes());
+        emit.raw(&[0]);
+        let from = emit.jump_if(EQUAL);
+        if may_fault(&self.insts[insn]) {
+            emit.load(time.reg, place);
+            emit.save(at::UNDO_FETCH, time.reg);
+            emit.store32(at::UNDO_FETCH_PC, fetch.pc as u32);
+        }
+        load_time(emit, time.reg, fetch.ahead);
+        emit.save(place, time.reg);
+        let asks = Asks::Fetch(fetch, time.reg);
+        draft.stubs.push(Stub { from, back: emit.offset(), asks });
+        time.give_back(emit);
     }
 
-    fn access(&self, draft: &mut Draft, insn: usize, operand: &MemOperand) {
+    fn access(&self, draft: &mut Draft, insn: usize, operand: &MemOperand, ahead: u32) {
         let used: u16 =
             operand.address.registers().fold(1 << RSP, |set, reg| set | 1 << reg.number());
         let line = match draft.now {
             Home::Scratch(reg) => Borrow { reg, slot: None },
             _ => self.borrow(draft, insn, used, at::SPILL_FAR),
         };
-        let (kind, table) = match operand.role {
-            Role::Load => (line::LOAD, SIEVE_USED),
-            Role::Store => (line::STORE, SIEVE_STORED),
-            Role::Both => (line::LOAD | line::STORE, SIEVE_STORED),
-            Role::Prefetch | Role::Flush => (line::PREFETCH, SIEVE_USED),
+        let kind = match operand.role {
+            Role::Store => line::STORE,
+            Role::Both => line::LOAD | line::STORE,
+            Role::Load | Role::Prefetch | Role::Flush => line::LOAD,
         };
-        let what = kind as u32 | operand.size.max(1) << sieved::SIZE;
+        let what = kind as u32 | operand.size.max(1) << sieved::SIZE | ahead << sieved::AHEAD;
         let asks = Asks::Access(operand.address, line.reg, what);
-        if kind == line::PREFETCH {
-            let from = draft.emit.jump();
-            draft.stubs.push(Stub { from, back: draft.emit.offset(), asks });
-            line.give_back(&mut draft.emit);
-            return;
-        }
-        let set = self.borrow(draft, insn, used | 1 << line.reg.0, at::SPILL_RDX);
+        let fixed = self.fixed(operand);
+        let slot = match fixed {
+            Some(_) => None,
+            None => Some(self.borrow(draft, insn, used | 1 << line.reg.0, at::SPILL_RDX)),
+        };
         let emit = &mut draft.emit;
-        address(emit, line.reg, &operand.address);
-        self.look_up(emit, (line.reg, set.reg), operand.size, table);
+        let place = match (slot, fixed) {
+            (Some(slot), _) => {
+                slots::address(emit, line.reg, &operand.address);
+                self.look_up(emit, (line.reg, slot.reg), operand.size);
+                Place::In(slot.reg)
+            }
+            (None, place) => {
+                emit.set(
+                    line.reg,
+                    operand.address.disp as u64 & (u64::MAX << self.sieve.data.shift),
+                );
+                let place = place.unwrap_or(0);
+                emit.gs_op(CMP, line.reg, SIEVE_LINES + 2 * place);
+                Place::At(place)
+            }
+        };
         let from = emit.jump_if(NOT_EQUAL);
+        let time = if kind == line::LOAD { Time::Loaded } else { Time::Stored };
+        if sieved::may_be_undone(operand) {
+            place.op(emit, MOV_FROM, line.reg, time);
+            emit.save(at::UNDO, line.reg);
+        }
+        load_time(emit, line.reg, ahead);
+        place.op(emit, MOV_TO, line.reg, time);
         draft.stubs.push(Stub { from, back: emit.offset(), asks });
-        set.give_back(emit);
+        if let Some(slot) = slot {
+            slot.give_back(emit);
+        }
         line.give_back(emit);
     }
 
-    /// Compares the line of an address with the one in its set's place; an address that is not aligned never
-    /// is equal.
-    fn look_up(&self, emit: &mut Emit, (line, set): (Gp, Gp), size: u32, table: u32) {
+    /// Eight times the number of the slot of an operand that is always in the same line.
+    fn fixed(&self, operand: &MemOperand) -> Option<u32> {
+        let (first, shift) = (operand.address.disp as u64, self.sieve.data.shift);
+        let last = first.wrapping_add(u64::from(operand.size.max(1)) - 1);
+        let fixed = operand.address.is_constant() && first >> shift == last >> shift;
+        fixed.then(|| 8 * ((first >> shift) as u32 & ((1 << SIEVE_SLOTS) - 1)))
+    }
+
+    /// Compares the line of an address with the one in its slot; an address that is not aligned never is equal.
+    fn look_up(&self, emit: &mut Emit, (line, slot): (Gp, Gp), size: u32) {
         let lines = self.sieve.data;
         let keep = (-1_i32 << lines.shift) | (size.next_power_of_two() as i32 - 1);
-        emit.copy32(set, line);
+        emit.copy32(slot, line);
         emit.and64(line, keep);
-        emit.shr32(set, (lines.shift - 3) as u8);
-        emit.and32(set, (sieved::sets(lines) as i32) << 3);
-        let rex = 0x48 | (line.0 >> 3) << 2 | set.0 >> 3;
-        emit.raw(&[0x65, rex, 0x3b, 0x80 | (line.0 & 7) << 3 | set.0 & 7]); // cmp line, gs:[set+table]
-        emit.raw(&table.to_le_bytes());
+        emit.shr32(slot, (lines.shift - 3) as u8);
+        emit.and32(slot, ((1 << SIEVE_SLOTS) - 1) << 3);
+        slots::twice(emit, CMP, line, (slot, SIEVE_LINES));
     }
 
     /// A register to use before an instruction.
@@ -271,6 +313,13 @@ impl Borrow {
     }
 }
 
+/// Whether an instruction may stop before it has done anything.
+fn may_fault(inst: &Inst) -> bool {
+    let plain = matches!(inst.flow(), Flow::Next | Flow::Cond(_) | Flow::Jump(_));
+    !plain || !inst.memory().is_empty() || matches!(inst.mnemonic(), Mnemonic::Div | Mnemonic::Idiv)
+}
+
+const EQUAL: u8 = 4;
 const NOT_EQUAL: u8 = 5;
 const RSP: u8 = 4;
 
@@ -282,25 +331,19 @@ pub fn write_stubs(draft: &mut Draft) {
         let back = emit.base() + stub.back as u64;
         // Words are stored whole, because they are read so: the processor waits long for what was stored in parts.
         match stub.asks {
-            Asks::Fetch(line, number, set, scratch) => {
-                match scratch {
-                    Some(reg) => {
-                        emit.set(reg, line);
-                        emit.save(at::TELL_ADDR, reg);
-                        emit.lea_here(reg, back);
-                        emit.save(at::TELL_BACK, reg);
-                    }
-                    None => {
-                        emit.store64(at::TELL_ADDR, line);
-                        emit.store64(at::TELL_BACK, back);
-                    }
-                }
-                emit.store32(at::TELL_NUMBER, number);
-                emit.store32(at::TELL_SET, 8 * set);
+            Asks::Fetch(fetch, reg) => {
+                emit.set(reg, fetch.line);
+                emit.save(at::TELL_ADDR, reg);
+                emit.lea_here(reg, back);
+                emit.save(at::TELL_BACK, reg);
+                emit.store32(at::TELL_NUMBER, fetch.number);
+                emit.store32(at::TELL_SET, SIEVE_SET * fetch.set);
+                emit.store32(at::TELL_WHAT, line::FETCH as u32 | fetch.ahead << sieved::AHEAD);
+                emit.store32(at::UNDO_FETCH_PC, fetch.pc as u32);
                 emit.jump_slot(at::GLUE_TELL_FETCH);
             }
             Asks::Access(expr, reg, what) => {
-                address(emit, reg, &expr);
+                slots::address(emit, reg, &expr);
                 emit.save(at::TELL_ADDR, reg);
                 emit.lea_here(reg, back);
                 emit.save(at::TELL_BACK, reg);
@@ -308,23 +351,6 @@ pub fn write_stubs(draft: &mut Draft) {
                 emit.jump_slot(at::GLUE_TELL);
             }
         }
-    }
-}
-
-/// Puts the address of an operand into a register. Changes flags.
-fn address(emit: &mut Emit, to: Gp, expr: &AddrExpr) {
-    if expr.base.is_none() && expr.index == Index::None {
-        emit.set(to, expr.disp as u64);
-    } else {
-        let index = match expr.index {
-            Index::Scaled(reg, scale) => Some((Gp(reg.number()), scale)),
-            _ => None,
-        };
-        emit.lea(to, expr.base.map(|reg| Gp(reg.number())), index, expr.disp as i32);
-    }
-    if expr.segment == Segment::Fs {
-        emit.raw(&[0x65, 0x48 | (to.0 >> 3) << 2, 0x03, 4 | (to.0 & 7) << 3, 0x25]); // add to, gs:[fs]
-        emit.raw(&at::FS.to_le_bytes());
     }
 }
 
@@ -341,47 +367,21 @@ fn fetched(around: &mut dyn Surroundings, insts: &[Inst], shift: u32) -> Vec<Vec
     insts.iter().map(&mut lines).collect()
 }
 
-/// What may be needed before each instruction of a superblock.
-fn liveness(around: &mut dyn Surroundings, insts: &[Inst], effects: &[Effects]) -> Vec<Live> {
-    let mut live = vec![Live::ALL; insts.len()];
-    let mut after = Live::ALL;
-    for (i, (inst, effects)) in insts.iter().zip(effects).enumerate().rev() {
-        let last = i + 1 == insts.len();
-        let next = || inst.next_pc().0;
-        let flags = match inst.flow() {
-            Flow::Next if last => flags_at(around, next()),
-            Flow::Next => after.flags,
-            Flow::Cond(target) => {
-                let not_taken = if last { flags_at(around, next()) } else { after.flags };
-                not_taken.or(flags_at(around, target.0))
-            }
-            Flow::Jump(target) | Flow::Call(target) => flags_at(around, target.0),
-            _ => Flags::ARITHMETIC,
-        };
-        let goes_on = inst.flow() == Flow::Next && !last;
-        let registers = if goes_on { after.registers } else { u16::MAX };
-        after = Live { registers, flags }.before(effects);
-        live[i] = after;
-    }
-    live
-}
-
-/// The flags that code may need, as far as a short look tells.
-fn flags_at(around: &mut dyn Surroundings, pc: u64) -> Flags {
-    let mut scratch = Scratch::new();
-    let (mut unknown, mut needed, mut at) = (Flags::ARITHMETIC, Flags::NONE, pc);
-    for _ in 0..FORESIGHT {
-        let Some(insn) = superblock::peek(around, at) else { break };
-        let inst = Inst::from_raw_with(insn, &mut scratch);
-        let flags = inst.effects_with(&mut scratch).flags;
-        needed = needed.or(flags.read.and(unknown));
-        unknown = unknown.without(flags.replaced());
-        match inst.flow() {
-            _ if unknown.is_empty() => return needed,
-            Flow::Next => at = inst.next_pc().0,
-            Flow::Jump(target) => at = target.0,
-            _ => break,
+/// How many references each instruction's piece makes from that instruction on.
+fn references_left(
+    insts: &[Inst],
+    fetched: &[Vec<(u64, u32)>],
+    pieces: &[Range<usize>],
+) -> Vec<u32> {
+    let mut left = vec![0; insts.len()];
+    for piece in pieces {
+        let mut sum = 0;
+        for insn in piece.clone().rev() {
+            let accesses =
+                if sieve::is_simple(&insts[insn]) { insts[insn].memory().len() } else { 0 };
+            sum += (fetched[insn].len() + accesses) as u32;
+            left[insn] = sum;
         }
     }
-    needed.or(unknown)
+    left
 }

@@ -72,6 +72,29 @@ pub fn init(area: &mut Xsave) {
     // An empty standard-form header: everything takes its initial value.
 }
 
+/// A mask register in what `area` holds, in the compact form or in the standard form.
+pub fn opmask(area: &Xsave, number: u8) -> u64 {
+    const OPMASK: usize = 5;
+    const COMPACT: u64 = 1 << 63;
+    let word = |at: usize| {
+        let bytes = area.0.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u64::from_le_bytes)
+    };
+    let (present, form) = (word(LEGACY), word(LEGACY + 8));
+    if present >> OPMASK & 1 == 0 {
+        return 0;
+    }
+    let components = &layout().components;
+    let start = if form & COMPACT == 0 {
+        components[OPMASK - 2].offset as usize
+    } else {
+        // None of those before it asks to be aligned.
+        let before = (2..OPMASK).filter(|i| form >> i & 1 != 0);
+        LEGACY + HEADER + before.map(|i| components[i - 2].size as usize).sum::<usize>()
+    };
+    word(start + 8 * usize::from(number))
+}
+
 /// Writes the standard form of what `area` holds, with the kernel's marks, to `out`.
 pub fn to_frame(area: &Xsave, out: &mut Xsave) -> usize {
     let len = frame_len();

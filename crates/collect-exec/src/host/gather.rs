@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use ichnos_base::{
     Batch, Blocks, Code, EndStatus, Event, GapReason, GuestVa, Line, Paths, ProcessId, Record,
-    Sink, ThreadId, ThreadStart,
+    Sink, ThreadId, ThreadStart, Use,
 };
 use ichnos_tap::{BufferKind, Taken};
 
@@ -14,7 +14,7 @@ use super::book::{Book, Known};
 use super::channel::Channel;
 use super::collect::CollectError;
 use super::images::Images;
-use super::sifted::{Sifted, Step};
+use super::sifted::{Sifted, Stays, Step};
 use super::stream::{Broken, Form, Gathered, Item, Stream};
 use super::told::Told;
 use crate::Error;
@@ -162,11 +162,10 @@ impl<S: Sink> Out<'_, S> {
         loop {
             let Some(sifted) = &mut self.sifted else { return Ok(Ok(())) };
             let step = sifted.read(id.0, bytes, &mut at);
-            let lines = sifted.take_lines(id.0);
+            let certain = matches!(step, Ok(Step::Told(_)));
+            let stays = if certain { Stays::All } else { Stays::AllButLast };
+            let lines = sifted.take_lines(id.0, stays);
             self.lines(id, &lines)?;
-            if let Some(sifted) = &mut self.sifted {
-                sifted.give_back(id.0, lines);
-            }
             match step {
                 Ok(Step::Many) => {}
                 Ok(Step::Told(told)) => self.told(id, &told)?,
@@ -179,7 +178,9 @@ impl<S: Sink> Out<'_, S> {
     fn lines(&mut self, id: ThreadId, lines: &[Line]) -> Result<(), S::Error> {
         if !lines.is_empty() {
             self.sink.sifted(id, lines)?;
-            self.count(id, lines.iter().filter(|l| matches!(l, Line::Fetch(_))).count() as u64);
+            let fetches =
+                |l: &&Line| matches!(l, Line::Fetch(_) | Line::Instead { comes: Use::Fetch, .. });
+            self.count(id, lines.iter().filter(fetches).count() as u64);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ichnos_base::{GuestVa, Held, Line, Sieve};
+use ichnos_base::{Gone, GuestVa, Held, Line, Sieve, Use};
 use ichnos_isa_x86::Inst;
 
 use super::channel::Channel;
@@ -21,6 +21,8 @@ use crate::words::{self, HEAD_LEN, RoadmapHead, u32_at, u64_at};
 
 /// How many lines are gathered at most before somebody is given them.
 const MANY: usize = 1 << 13;
+/// How many of them may be taken back: a fetch, and an access that loads and stores.
+const UNCERTAIN: usize = 3;
 
 /// All that is known of programs behind a sieve.
 pub struct Sifted {
@@ -38,9 +40,17 @@ type Piece = (Rc<[Held]>, Range<usize>);
 struct Sifting {
     /// What was told, and what was counted but did not run.
     not_held: Held,
+    /// The lines told. The last ones may be taken back, until something else is told.
     lines: Vec<Line>,
-    /// The line told last, until it is certain that it stays.
-    last: Option<Line>,
+}
+
+/// Which lines cannot be taken back any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stays {
+    /// All: something else has been told.
+    All,
+    /// All but the last ones.
+    AllButLast,
 }
 
 /// How far a reading has come.
@@ -94,8 +104,16 @@ impl Sifted {
             let broken = |why| Broken { why, at: *at };
             if tag == words::LINE {
                 let word = u64_at(bytes, *at + 4).ok_or(broken("a line is cut"))?;
-                sifting.line(word);
+                sifting.line(word, None);
                 *at += words::EVENT_LEN;
+                continue;
+            }
+            if tag == words::INSTEAD {
+                let cut = || broken("a line is cut");
+                let comes = u64_at(bytes, *at + 4).ok_or_else(cut)?;
+                let goes = u64_at(bytes, *at + 12).ok_or_else(cut)?;
+                sifting.line(comes, Some(goes));
+                *at += words::INSTEAD_LEN;
                 if sifting.lines.len() >= MANY {
                     return Ok(Step::Many);
                 }
@@ -110,32 +128,23 @@ impl Sifted {
                     sifting.take_back(piece, rest as usize, told);
                 }
                 Event::Note => {}
-                Event::Told(told) => {
-                    sifting.settle();
-                    return Ok(Step::Told(told));
-                }
+                Event::Told(told) => return Ok(Step::Told(told)),
             }
         }
         Ok(Step::End)
     }
 
-    /// The lines that were read.
-    pub fn take_lines(&mut self, thread: u32) -> Vec<Line> {
-        self.threads.get_mut(&thread).map(|s| std::mem::take(&mut s.lines)).unwrap_or_default()
-    }
-
-    /// Takes the room for lines back.
-    pub fn give_back(&mut self, thread: u32, mut lines: Vec<Line>) {
-        lines.clear();
-        if let Some(sifting) = self.threads.get_mut(&thread) {
-            sifting.lines = lines;
-        }
+    /// The lines that were read and stay.
+    pub fn take_lines(&mut self, thread: u32, stays: Stays) -> Vec<Line> {
+        let Some(sifting) = self.threads.get_mut(&thread) else { return Vec::new() };
+        let keep = if stays == Stays::AllButLast { UNCERTAIN } else { 0 };
+        let uncertain = sifting.lines.split_off(sifting.lines.len().saturating_sub(keep));
+        std::mem::replace(&mut sifting.lines, uncertain)
     }
 
     /// The last of a thread: what it still had to tell, and what was kept back.
     pub fn end(&mut self, thread: u32) -> (Vec<Line>, Held) {
-        let mut sifting = self.threads.remove(&thread).unwrap_or_default();
-        sifting.settle();
+        let sifting = self.threads.remove(&thread).unwrap_or_default();
         let mut held = Held::default();
         for (counter, count) in self.channel.take_counters(thread) {
             match counter as u32 {
@@ -156,8 +165,8 @@ impl Sifted {
 
 /// An item that is no line.
 enum Event<'a> {
-    /// Of a piece, so many instructions did not run; whether the last line told is no longer true.
-    Undone(u32, u32, bool),
+    /// Of a piece, so many instructions did not run; how many references told last are no longer true.
+    Undone(u32, u32, u64),
     /// Something that only whole streams need.
     Note,
     Told(Told<'a>),
@@ -178,8 +187,7 @@ impl<'a> Event<'a> {
         let start = at + words::WIDE_HEAD;
         let contents = bytes.get(start..start.checked_add(len)?)?;
         let event = if tag == words::UNDONE {
-            let told = u64_at(contents, 8)? != 0;
-            Self::Undone(u32_at(contents, 0)?, u32_at(contents, 4)?, told)
+            Self::Undone(u32_at(contents, 0)?, u32_at(contents, 4)?, u64_at(contents, 8)?)
         } else {
             Self::Told(Told::wide(tag, contents)?)
         };
@@ -188,62 +196,69 @@ impl<'a> Event<'a> {
 }
 
 impl Sifting {
-    /// A line that was told.
-    fn line(&mut self, word: u64) {
-        let addr = GuestVa(word & !line::BITS);
-        let has = |bit| word & bit == bit;
-        if has(line::OLDEST) {
-            return self.push(match (has(line::FETCH), has(line::STORE)) {
-                (true, _) => Line::OldestCode(addr),
-                (false, false) => Line::OldestClean(addr),
-                (false, true) => Line::OldestDirty(addr),
-            });
-        }
+    /// A line that was told, and the one in whose place it comes.
+    #[inline]
+    fn line(&mut self, word: u64, goes: Option<u64>) {
+        let line = GuestVa(word & !line::BITS);
+        let has = |bit| word & bit != 0;
+        let goes = goes.map(|goes| {
+            let gone = GuestVa(goes & !line::BITS);
+            if goes & line::STORE != 0 { Gone::Dirty(gone) } else { Gone::Clean(gone) }
+        });
+        let told = |comes: Use, alone: Line| match goes {
+            Some(goes) => Line::Instead { comes, line, goes },
+            None => alone,
+        };
         if has(line::FETCH) {
-            self.not_held.insns += 1;
-            return self.push(Line::Fetch(addr));
+            self.not_held.insns = self.not_held.insns.wrapping_add(1);
+            return self.lines.push(told(Use::Fetch, Line::Fetch(line)));
         }
         if has(line::PREFETCH) {
-            return self.push(Line::Prefetch(addr));
+            return self.lines.push(Line::Prefetch(line));
         }
         if has(line::FLUSH) {
-            return self.push(Line::Flush(addr));
+            return self.lines.push(Line::Flush(line));
         }
-        let late_store = has(line::LATE) && has(line::STORE);
-        if has(line::LOAD) && !late_store {
-            self.not_held.loads += 1;
-            self.push(Line::Load(addr));
+        let loads = has(line::LOAD) && !(has(line::LATE) && has(line::STORE));
+        if loads {
+            self.not_held.loads = self.not_held.loads.wrapping_add(1);
+            self.lines.push(told(Use::Load, Line::Load(line)));
         }
         if has(line::STORE) {
-            self.not_held.stores += 1;
-            self.push(Line::Store(addr));
+            self.not_held.stores = self.not_held.stores.wrapping_add(1);
+            let alone = Line::Store(line);
+            self.lines.push(if loads { alone } else { told(Use::Store, alone) });
         }
     }
 
-    fn push(&mut self, line: Line) {
-        self.lines.extend(self.last.replace(line));
-    }
-
-    /// What was told stays.
-    fn settle(&mut self) {
-        self.lines.extend(self.last.take());
-    }
-
-    /// The last instructions of a piece did not run; what the first of them told, if anything, is taken back.
-    fn take_back(&mut self, piece: Option<&Piece>, rest: usize, told: bool) {
+    /// The last instructions of a piece did not run; what the first of them told is taken back.
+    fn take_back(&mut self, piece: Option<&Piece>, rest: usize, told: u64) {
         if let Some((insns, piece)) = piece {
             let from = piece.end.saturating_sub(rest).max(piece.start);
             let undone = insns.get(from..piece.end).unwrap_or_default();
             undone.iter().for_each(|insn| add(&mut self.not_held, insn, 1));
         }
-        if !told {
-            return;
-        }
-        match self.last.take() {
-            Some(Line::Fetch(_)) => self.not_held.insns -= 1,
-            Some(Line::Load(_)) => self.not_held.loads -= 1,
-            Some(Line::Store(_)) => self.not_held.stores -= 1,
-            _ => {}
+        let mut left = told;
+        while left > 0
+            && let Some(line) = self.lines.pop()
+        {
+            let not_held = &mut self.not_held;
+            let count = match line {
+                Line::Fetch(_) | Line::Instead { comes: Use::Fetch, .. } => &mut not_held.insns,
+                Line::Load(_) | Line::Instead { comes: Use::Load, .. } => &mut not_held.loads,
+                Line::Store(_) | Line::Instead { comes: Use::Store, .. } => &mut not_held.stores,
+                _ => return,
+            };
+            *count = count.wrapping_sub(1);
+            // An access that loads and stores is one reference, but two lines.
+            let of_both = match (line, self.lines.last()) {
+                (Line::Store(line), Some(Line::Load(other))) => *other == line,
+                (Line::Store(at), Some(Line::Instead { comes: Use::Load, line, .. })) => {
+                    *line == at
+                }
+                _ => false,
+            };
+            left -= u64::from(!of_both);
         }
     }
 }

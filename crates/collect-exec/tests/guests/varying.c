@@ -25,6 +25,10 @@ static void strings(void) {
         copy("b", b + 200, a + 200, n * 3, 1);
         copy("q", b, a, n, 0);
         copy("q", b + 512, a + 512, n, 1);
+        copy("b", b + 13, a + 29, 300 * n, 0);
+        copy("b", b + 2013, a + 2029, 300 * n, 1);
+        copy("q", b + 5, a, 40 * n, 0);
+        copy("q", b + 2005, a + 2000, 40 * n, 1);
         void *to = b;
         uint64_t count = n;
         __asm__ volatile("rep stosl" : "+D"(to), "+c"(count) : "a"(0x55aa) : "memory");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ichnos_base::{Lines, Null, Sieve};
+use ichnos_base::{Known, Lines, Null, Sieve};
 use ichnos_collect_exec::{Launch, Record as What};
 use ichnos_testkit::guest::{self, Link};
 
@@ -79,8 +79,8 @@ fn engine_as(program: &Path, args: &[&str], what: What, set: impl FnOnce(&mut La
 
 /// Caches of 64 sets.
 const SIEVE: Sieve = Sieve {
-    code: Lines { shift: 6, sets: 6, depth: 8, ways: 8 },
-    data: Lines { shift: 6, sets: 6, depth: 8, ways: 8 },
+    code: Lines { shift: 6, sets: 6, ways: 8, known: Known::All },
+    data: Lines { shift: 6, sets: 6, ways: 8, known: Known::All },
 };
 
 /// A torture program does the same in all four ways; `traced` are its arguments while recorded.

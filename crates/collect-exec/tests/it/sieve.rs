@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::path::Path;
 use std::process::Stdio;
 
-use ichnos_base::{Batch, Held, Line, Lines, Record, Sieve, Sink, ThreadId};
+use ichnos_base::{Batch, Gone, Held, Known, Line, Lines, Record, Sieve, Sink, ThreadId, Use};
 use ichnos_collect_exec::{Launch, Record as What, Vdso};
 
 use super::{Link, PINNED, guest};
@@ -67,12 +67,22 @@ impl Cache {
         self.counts = Counts { write_backs: self.counts.write_backs, ..before };
     }
 
-    fn make_oldest(&mut self, addr: u64, dirty: bool) {
+    /// A line comes in the place of another one, as long as it is a miss.
+    fn exchange(&mut self, addr: u64, store: bool, goes: Gone) {
+        let (gone, stored) = match goes {
+            Gone::Clean(gone) => (gone, false),
+            Gone::Dirty(gone) => (gone, true),
+        };
         let at = (addr / LINE) as usize % self.sets.len();
         let set = &mut self.sets[at];
-        let found = set.iter().position(|&(line, _)| line == addr / LINE);
-        let (line, was) = set.remove(found.expect("it is there"));
-        set.insert(0, (line, was || dirty));
+        assert!(set.iter().all(|&(line, _)| line != addr / LINE), "{addr:#x} is there already");
+        assert_eq!(set.len(), self.ways, "nothing has to go yet");
+        let found = set.iter().position(|&(line, _)| line == gone.0 / LINE);
+        let (_, dirty) = set.remove(found.expect("it is there"));
+        self.counts.uses += 1;
+        self.counts.misses += 1;
+        self.counts.write_backs += u64::from(dirty || stored);
+        set.push((addr / LINE, store));
     }
 }
 
@@ -92,8 +102,8 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(sets: [u32; 2], ways: usize, depth: u32) -> Self {
-        let lines = |sets| Lines { shift: LINE.trailing_zeros(), sets, depth, ways: ways as u32 };
+    fn new(sets: [u32; 2], ways: usize, known: Known) -> Self {
+        let lines = |sets| Lines { shift: LINE.trailing_zeros(), sets, ways: ways as u32, known };
         let sieve = Sieve { code: lines(sets[0]), data: lines(sets[1]) };
         Self { sieve, ways, cores: BTreeMap::new(), told: 0 }
     }
@@ -152,9 +162,14 @@ impl Sink for Machine {
                 Line::Load(addr) => core.accesses[0] += core.data.touch(addr.0, 1, false),
                 Line::Store(addr) => core.accesses[1] += core.data.touch(addr.0, 1, true),
                 Line::Prefetch(addr) => core.data.prefetch(addr.0),
-                Line::OldestCode(addr) => core.code.make_oldest(addr.0, false),
-                Line::OldestClean(addr) => core.data.make_oldest(addr.0, false),
-                Line::OldestDirty(addr) => core.data.make_oldest(addr.0, true),
+                Line::Instead { comes: Use::Fetch, line, goes } => {
+                    core.insns += 1;
+                    core.code.exchange(line.0, false, goes);
+                }
+                Line::Instead { comes, line, goes } => {
+                    core.accesses[usize::from(comes == Use::Store)] += 1;
+                    core.data.exchange(line.0, comes == Use::Store, goes);
+                }
                 Line::Flush(_) => {}
             }
         }
@@ -197,13 +212,20 @@ fn a_sieve_changes_no_count() {
     ] {
         let program = guest(name, link);
         // With whole sets known, with one line of each, and with sets that share a place of the tables.
-        let shapes =
-            [([6, 6], 8, 8), ([4, 3], 2, 2), ([0, 0], 4, 4), ([5, 5], 4, 1), ([13, 13], 1, 1)];
-        for (sets, ways, depth) in shapes {
-            let machine = || Machine::new(sets, ways, depth);
+        let shapes = [
+            ([6, 6], 8, Known::All),
+            ([5, 6], 12, Known::All),
+            ([4, 3], 2, Known::All),
+            ([0, 0], 4, Known::All),
+            ([12, 12], 2, Known::All),
+            ([5, 5], 4, Known::Last),
+            ([13, 13], 1, Known::Last),
+        ];
+        for (sets, ways, known) in shapes {
+            let machine = || Machine::new(sets, ways, known);
             let whole = run(&program, machine(), What::All);
             let sifted = run(&program, machine(), What::Sifted(machine().sieve));
-            assert_eq!(sifted.counts(), whole.counts(), "{name} {sets:?} {depth}");
+            assert_eq!(sifted.counts(), whole.counts(), "{name} {sets:?} {ways} {known:?}");
             assert!(sifted.told < whole.told, "{name}: nothing was kept back");
         }
     }
@@ -216,7 +238,7 @@ fn behind_a_sieve_programs_do_what_they_do() {
         let program = guest(name, Link::Dynamic);
         let want = super::native(&program, &[]);
         let mut launch = super::piped(&program, &[]);
-        let mut machine = Machine::new([6, 6], 8, 8);
+        let mut machine = Machine::new([6, 6], 8, Known::All);
         launch.record(What::Sifted(machine.sieve));
         launch.command().stdout(Stdio::null()).stderr(Stdio::null());
         let outcome = launch.spawn().expect("it starts").collect(&mut machine).expect("collected");

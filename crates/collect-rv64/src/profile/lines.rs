@@ -15,6 +15,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::host;
 use super::models::Stamps;
 use crate::tlb::Tlb;
 
@@ -99,6 +100,8 @@ pub(crate) struct Lines {
     /// Whether only the first is.
     alone: bool,
     shift: u32,
+    /// The bits of a line's address.
+    line_mask: u64,
     /// Bytes of a page of the TLB as a power of two.
     page_shift: u32,
     pages: Box<[Page; PAGES]>,
@@ -120,6 +123,7 @@ impl Lines {
             active: 0,
             alone: true,
             shift,
+            line_mask: !0 << shift,
             page_shift,
             pages: Box::new([UNKNOWN; PAGES]),
             used: [0; PAGES / 64],
@@ -187,7 +191,7 @@ impl Lines {
 
     #[inline(always)]
     fn line(&self, va: u64) -> u64 {
-        va >> self.shift << self.shift
+        va & self.line_mask
     }
 
     /// Whether a load of `size` bytes passes; then takes note of its time.
@@ -202,6 +206,34 @@ impl Lines {
     pub(crate) fn store(&self, va: u64, size: u64, now: u64) -> bool {
         let entry = &self.active_bank()[self.slot(va)];
         entry.write == self.line(va.wrapping_add(size - 1)) && self.stamp(entry, now)
+    }
+
+    /// Whether a fetch of `len` bytes passes; then takes note of its time.
+    #[inline(always)]
+    pub(crate) fn fetch(&self, pc: u64, len: u8, now: u64) -> bool {
+        let entry = &self.active_bank()[self.slot(pc)];
+        let passes = entry.read == self.line(pc.wrapping_add(u64::from(len) - 1));
+        if passes {
+            host::touch(entry, now);
+        }
+        passes
+    }
+
+    /// `N` bytes, if a load of them passes; then takes note of its time.
+    #[inline(always)]
+    pub(crate) fn read<const N: usize>(&self, va: u64, now: u64) -> Option<u64> {
+        let entry = &self.active_bank()[self.slot(va)];
+        let passes = entry.read == self.line(va.wrapping_add(N as u64 - 1));
+        passes.then(|| host::read::<N>(entry, va, now))
+    }
+
+    /// Writes the low `N` bytes of a value, if a store to them passes; then takes
+    /// note of its time.
+    #[inline(always)]
+    pub(crate) fn write<const N: usize>(&mut self, va: u64, value: u64, now: u64) -> Option<()> {
+        let entry = &self.active_bank()[self.slot(va)];
+        let passes = entry.write == self.line(va.wrapping_add(N as u64 - 1));
+        passes.then(|| host::write::<N>(entry, va, value, now))
     }
 
     #[inline(always)]

@@ -9,6 +9,7 @@ use super::book::Book;
 use super::deduce::{Counts, Irregular, Profile};
 use super::models::{Detail, Gone, Models, Pass, Reference, ReferenceKind, Shape};
 use super::tables::{Tables, new_tables};
+use super::trips::Trips;
 use super::words::{Run, Words};
 use crate::ram::PAGE_SIZE;
 
@@ -45,10 +46,15 @@ pub(crate) struct Profiler<M> {
     pub(super) line_end: u64,
     /// Whether lines of code passed no longer since this was last cleared.
     pub(super) code_lost: bool,
-    /// Whether generated code uses the tables.
+    /// Whether bytes are found through the table of lines: by generated code, or by
+    /// the interpreter's coarse handlers.
     pub(super) generated: bool,
+    /// What a coarse instruction's number and the number of those left add up to.
+    pub(super) epoch: u64,
     pub(super) book: Book,
     pub(super) arcs: Arcs,
+    /// What the interpreter's coarse handlers count.
+    pub(super) trips: Trips,
     pub(super) words: Words,
     pub(super) counts: Counts,
     pub(super) irregular: Irregular,
@@ -87,9 +93,11 @@ impl<M: Models> Profiler<M> {
             line: NO_LINE,
             line_end: 0,
             code_lost: false,
-            generated: false,
+            generated: shape.detail == Detail::Lines && !shape.transfers,
+            epoch: 0,
             book: Book::new((code, data), shape.page.trailing_zeros()),
             arcs: Arcs::new(),
+            trips: Trips::new(),
             words: Words::default(),
             counts: Counts::default(),
             irregular: Irregular::new(),
@@ -294,7 +302,7 @@ impl<M: Models> Profiler<M> {
 
     /// The fetch of the bytes of an instruction that lie in the line of `at`.
     #[inline(never)]
-    fn fetch_line(&mut self, at: u64, size: u64) {
+    pub(super) fn fetch_line(&mut self, at: u64, size: u64) {
         self.line = at >> self.book.code_shift;
         if self.now.code.load(at, 1, 4 * self.clock) {
             return;
@@ -361,7 +369,7 @@ impl<M: Models> Profiler<M> {
     }
 
     #[inline(never)]
-    fn data_told(&mut self, kind: ReferenceKind, addr: u64, size: u64) {
+    pub(super) fn data_told(&mut self, kind: ReferenceKind, addr: u64, size: u64) {
         let page_passes = self.page(kind, addr, size);
         if page_passes && self.data_passes(kind, addr, size) {
             return;
@@ -431,8 +439,9 @@ impl<M: Models> Profiler<M> {
         all.filter(|&next| next != NOWHERE).collect()
     }
 
-    /// Collects what generated code counted.
+    /// Collects what generated code and coarse handlers counted.
     pub(super) fn harvest(&mut self) {
+        self.trips.empty(&mut self.arcs);
         let others = self.others.iter_mut().flatten();
         for tables in others.chain([&mut self.now]) {
             for arc in &self.book.arcs {

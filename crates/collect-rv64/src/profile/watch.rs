@@ -9,10 +9,10 @@ use super::profiler::Profiler;
 use super::tables::{INDIRECT_ENTRIES, Indirect, NO_INDIRECT, Site, Start, indirect_slot};
 use crate::cpu::Cpu;
 use crate::memory::World;
-use crate::observe::Observer;
+use crate::observe::{Here, Observer};
 use crate::pages::prefer_large;
 use crate::ram::PAGE_SIZE;
-use crate::trap::Access;
+use crate::trap::{Access, Stop};
 
 /// So many runs may wait for their bytes to be read.
 const FRESH: usize = 8;
@@ -68,6 +68,91 @@ impl<M: Models> Observer for Profiler<M> {
     #[inline(always)]
     fn is_full(&self) -> bool {
         self.words.fresh_count() >= FRESH
+    }
+
+    const COARSE: bool = true;
+
+    fn is_coarse(&self) -> bool {
+        self.allows_generated()
+    }
+
+    fn line_shift(&self) -> Option<u32> {
+        Some(self.book.code_shift)
+    }
+
+    fn begin<W: World>(&mut self, cpu: &Cpu, world: &mut W, limit: u64) {
+        self.begin_coarse(cpu, world, limit);
+    }
+
+    #[inline(always)]
+    fn enter(&mut self, here: &Here) {
+        self.enter_coarse(here);
+    }
+
+    #[inline(always)]
+    fn jumped(&mut self, from: u64, to: u64) {
+        self.jump_coarse(from, to);
+    }
+
+    #[inline(always)]
+    fn read<const N: usize, W: World>(
+        &mut self,
+        _: &mut Cpu,
+        _: &mut W,
+        va: u64,
+        here: &Here,
+    ) -> Option<u64> {
+        self.now.data.read::<N>(va, self.data_time(here))
+    }
+
+    fn read_slowly<const N: usize, W: World>(
+        &mut self,
+        cpu: &mut Cpu,
+        world: &mut W,
+        va: u64,
+        here: &Here,
+    ) -> Result<u64, Stop> {
+        self.read_told::<N, W>(cpu, world, va, here)
+    }
+
+    #[inline(always)]
+    fn write<const N: usize, W: World>(
+        &mut self,
+        _: &mut Cpu,
+        _: &mut W,
+        (va, value): (u64, u64),
+        here: &Here,
+    ) -> Option<()> {
+        let now = self.data_time(here);
+        self.now.data.write::<N>(va, value, now)
+    }
+
+    fn write_slowly<const N: usize, W: World>(
+        &mut self,
+        cpu: &mut Cpu,
+        world: &mut W,
+        what: (u64, u64),
+        here: &Here,
+    ) -> Result<(), Stop> {
+        self.write_told::<N, W>(cpu, world, what, here)
+    }
+
+    fn locate(&mut self, here: &Here) {
+        self.locate_coarse(here);
+    }
+
+    fn accessed<W: World>(
+        &mut self,
+        cpu: &Cpu,
+        world: &mut W,
+        here: &Here,
+        result: &Result<(), Stop>,
+    ) {
+        self.follow_coarse(cpu, world, here, result);
+    }
+
+    fn end(&mut self, pc: u64, left: u64) {
+        self.end_coarse(pc, left);
     }
 
     fn book(&mut self) -> Option<&mut Book> {
@@ -147,14 +232,14 @@ impl<M: Models> Observer for Profiler<M> {
             Some(index) => index,
             None => {
                 world.reach(cpu, va, site.access).ok()?;
-                let ram = world.ram_mut().start() as u64;
-                self.now.data.follow_changes(&cpu.tlb, ram);
                 place(cpu)?
             }
         };
+        let ram = world.ram_mut().start() as u64;
+        self.now.data.follow_changes(&cpu.tlb, ram);
         (self.pc, self.clock, self.code_lost) = (site.pc, site.clock, false);
         let kind = if store { ReferenceKind::Store } else { ReferenceKind::Load };
-        let host = (world.ram_mut().start() as u64).wrapping_add(index as u64);
+        let host = ram.wrapping_add(index as u64);
         let page = self.page_at_once(kind, va, site.size);
         if store && page && self.data_written(va, site.size) {
             return Some(host);

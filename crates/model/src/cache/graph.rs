@@ -148,6 +148,25 @@ impl Graph {
         Served { level: served.level, dirty: 0 }
     }
 
+    /// Serves a request that misses node `id` and puts its line in the place of one that is there, which may be dirty:
+    /// where it ended. `None`, and nothing happens, if that one is not there or the node is not a plain LRU cache.
+    pub(super) fn exchange(
+        &mut self,
+        id: usize,
+        request: Request,
+        (gone, dirty): (u64, u64),
+    ) -> Option<u32> {
+        let node = self.nodes.get_mut(id)?;
+        let line = request.part.addr >> node.shift;
+        let gone = node.exchange(gone >> node.shift, line, request.part)?;
+        let served = self.read_next(id, request);
+        if served.dirty != 0 {
+            self.nodes[id].receive_dirt(line);
+        }
+        self.dispose(id, gone.line(), gone.dirty() | dirty);
+        Some(served.level)
+    }
+
     /// Asks the next node for the bytes of a request.
     pub(super) fn read_next(&mut self, id: usize, request: Request) -> Served {
         let next = self.nodes[id].next;

@@ -38,17 +38,18 @@ impl LruArray {
         self.words.get_mut(start).filter(|word| same(**word, entry(line)))
     }
 
-    /// Makes a present line of a full set the least recent one, with flags set.
-    pub(crate) fn make_oldest(&mut self, line: u64, set: u64) {
-        let key = entry(line);
+    /// Puts an absent line in the place of a present one. The order of the set is then no longer that of its use:
+    /// whoever asks for this says always which line has to go, or uses all lines of the set again first.
+    #[inline]
+    pub(crate) fn exchange(&mut self, gone: u64, line: u64, flags: u64) -> Option<Resident> {
+        let key = entry(gone);
         let words = self.set(line);
-        if words.last().is_none_or(|&word| word == 0) {
-            return;
-        }
-        if let Some(at) = words.iter().position(|&word| same(word, key)) {
-            words[at] |= set;
-            words[at..].rotate_left(1);
-        }
+        let at = match <&[u64; 8]>::try_from(&*words) {
+            Ok(words) => place_of(words, key),
+            Err(_) => words.iter().position(|&word| same(word, key)),
+        };
+        let word = words.get_mut(at?)?;
+        Resident::from_word(std::mem::replace(word, entry(line) | flags))
     }
 
     /// Makes a present line the most recent one, with flags set and cleared,
@@ -91,23 +92,22 @@ fn find(words: &mut [u64], key: u64) -> Option<u64> {
 #[inline]
 fn find_fixed<const WAYS: usize>(words: &mut [u64], key: u64) -> Option<u64> {
     let words: &mut [u64; WAYS] = words.try_into().ok()?;
+    let at = place_of(words, key)?;
+    let old = *words;
+    for way in 1..WAYS {
+        words[way] = if way <= at { old[way - 1] } else { old[way] };
+    }
+    Some(old[at % WAYS])
+}
+
+/// The way of a line, looked for without a branch for each way.
+#[inline]
+fn place_of<const WAYS: usize>(words: &[u64; WAYS], key: u64) -> Option<usize> {
     let mut found = 0_u32;
     for (at, &word) in words.iter().enumerate() {
         found |= u32::from(same(word, key)) << at;
     }
-    if found == 0 {
-        return None;
-    }
-    let at = found.trailing_zeros();
-    let old = *words;
-    let mut word = 0;
-    for (way, &old) in old.iter().enumerate() {
-        word |= if found >> way & 1 != 0 { old } else { 0 };
-    }
-    for way in 1..WAYS {
-        words[way] = if way as u32 <= at { old[way - 1] } else { old[way] };
-    }
-    Some(word)
+    (found != 0).then(|| found.trailing_zeros() as usize)
 }
 
 /// Puts `first` before all words of `set`, whose last word falls out.

@@ -331,13 +331,24 @@ impl Node {
         matches!(self.array.access(line, dirty, 0), Found::Hit { .. })
     }
 
-    /// Makes a line, if it is there, the one that has to go next from its set; it may be dirty. In other caches than
-    /// plain LRU ones nothing changes.
-    pub(crate) fn make_oldest(&mut self, line: u64, dirty: u64) {
+    /// Puts an absent line in the place of a present one, counting its miss; gives back the other. `None`, and nothing
+    /// happens, if that one is not there or this is not a plain LRU cache.
+    #[inline]
+    pub(crate) fn exchange(&mut self, gone: u64, line: u64, part: Part) -> Option<Resident> {
+        let dirties = self.dirties(part);
+        let AnyArray::Lru(array) = &mut self.array else { return None };
+        let gone = array.exchange(gone, line, dirties)?;
+        self.count_quick_miss(part.kind);
         self.unsettle();
-        let dirty = if self.write == WritePolicy::Back { dirty } else { 0 };
-        if let AnyArray::Lru(array) = &mut self.array {
-            array.make_oldest(line, dirty);
+        self.stats.evictions += 1;
+        self.stats.prefetches_wasted += u64::from(gone.prefetched());
+        Some(gone)
+    }
+
+    /// A line that has just come is dirty already.
+    pub(crate) fn receive_dirt(&mut self, line: u64) {
+        if self.write == WritePolicy::Back {
+            self.array.access(line, DIRTY, 0);
         }
     }
 

@@ -2,19 +2,20 @@
 //!
 //! In front of a cache that fills whole lines in sets and in which using a line again at once changes
 //! nothing, references to the last line used of each set can be kept back ([`Sieve`]), as long as nobody but
-//! the thread itself changes the cache. Of an LRU cache, as many lines of each set as it has ways: the last ones used are
-//! those that it has. Their order it need not know; it is told which one has to go.
+//! the thread itself changes the cache. Of an LRU cache, those to all lines that it has: their order it need not know, because it
+//! is told which one has to go. Who tells lines without that begins with all lines of the set in their order.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{Held, Line, Lines, Sieve};
+use ichnos_base::{Gone, GuestVa, Held, Known, Line, Lines, Sieve, Use};
 
 use super::check::named;
 use super::config::{
     Allocate, CacheConfig, Caches, HierarchyConfig, Placement, Sharing, Straddle, WritePolicy,
 };
 use super::entry::DIRTY;
+use super::graph::Request;
 use super::hierarchy::{Hierarchy, Ports, Thread};
-use super::node::Node;
+use super::node::{Node, Part};
 use super::observe::Observe;
 use crate::prefetch::PrefetchConfig;
 use crate::{ByKind, Kind, Replacement};
@@ -42,9 +43,9 @@ fn lines(cache: &CacheConfig) -> Option<Lines> {
     if !regular || !Node::new(cache, 0, 0).repeats_settle() {
         return None;
     }
-    let depth = if cache.replacement == Replacement::Lru { cache.ways } else { 1 };
+    let known = if cache.replacement == Replacement::Lru { Known::All } else { Known::Last };
     let (shift, sets) = (cache.line.trailing_zeros(), cache.sets().trailing_zeros());
-    Some(Lines { shift, sets, depth, ways: cache.ways })
+    Some(Lines { shift, sets, ways: cache.ways, known })
 }
 
 impl<O: Observe> Hierarchy<O> {
@@ -59,19 +60,34 @@ impl<O: Observe> Hierarchy<O> {
             Line::Store(addr) => self.touch(thread, Kind::Store, addr, 1),
             Line::Prefetch(addr) => self.hint_prefetch(thread, addr),
             Line::Flush(addr) => self.hint_flush(thread, addr),
-            Line::OldestCode(addr) => self.make_oldest(thread.ports.code, addr.0 ^ thread.space, 0),
-            Line::OldestClean(addr) => {
-                self.make_oldest(thread.ports.data, addr.0 ^ thread.space, 0);
-            }
-            Line::OldestDirty(addr) => {
-                self.make_oldest(thread.ports.data, addr.0 ^ thread.space, DIRTY);
+            Line::Instead { comes, line, goes } => {
+                let kind = match comes {
+                    Use::Fetch => {
+                        self.instructions = self.instructions.wrapping_add(1);
+                        Kind::Fetch
+                    }
+                    Use::Load => Kind::Load,
+                    Use::Store => Kind::Store,
+                };
+                self.exchange(thread, kind, line, goes);
             }
         }
     }
 
-    fn make_oldest(&mut self, port: usize, at: u64, dirty: u64) {
-        if let Some(node) = self.graph.nodes.get_mut(port) {
-            node.make_oldest(at >> node.shift, dirty);
+    /// A line comes in the place of another one.
+    fn exchange(&mut self, thread: &Thread, kind: Kind, line: GuestVa, goes: Gone) {
+        let port = if kind == Kind::Fetch { thread.ports.code } else { thread.ports.data };
+        let (gone, dirty) = match goes {
+            Gone::Clean(gone) => (gone, 0),
+            Gone::Dirty(gone) => (gone, DIRTY),
+        };
+        let at = line.0 ^ thread.space;
+        let part = Part { addr: at, size: 1, kind, write: kind == Kind::Store };
+        let request = Request { part, pc: thread.pc };
+        match self.graph.exchange(port, request, (gone.0 ^ thread.space, dirty)) {
+            Some(level) => self.tell(thread, kind, line, level),
+            // Somebody else took the line away.
+            None => self.touch(thread, kind, line, 1),
         }
     }
 

@@ -101,12 +101,16 @@ fn six_caches_count_what_single_ones_count() {
         counts(&model.findings())
     };
     let six = shown(&six.display().to_string());
-    assert_eq!(six.len(), 7);
+    assert_eq!(six.len(), 19);
     for (which, ways) in [(1, 1), (3, 2), (5, 4)] {
         let one = shown(&format!("{}:32768,{ways},64", lru.display()));
         assert_eq!((six[0], six[which]), (one[0] + one[2], one[1] + one[3]), "{ways} ways");
     }
     assert!(six[1..].iter().all(|misses| *misses > 100 && *misses < six[0]), "{six:?}");
+    // Of a thread that is seen from its beginning nothing is uncertain.
+    for (misses, bounds) in six[1..7].iter().zip(six[7..].chunks(2)) {
+        assert_eq!(bounds, [*misses; 2]);
+    }
 }
 
 #[test]

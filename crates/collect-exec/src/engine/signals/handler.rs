@@ -175,6 +175,7 @@ fn out_of_changed(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) -> bo
         return false;
     }
     thread.stepping = Stepping::No;
+    ctx.undo_used = 0;
     // At its beginning again, the fragment has been recorded rightly to its end.
     take_out(ctx, uc, site, if again { exit::PENDING } else { exit::FAULT });
     true
@@ -228,7 +229,7 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: P
     }
     if tell::holds(rip) && trace::is_guard(pending.info[2]) {
         trace::overflow(ctx, 0);
-        set_greg(uc, REG_RIP, tell::again() as i64);
+        set_greg(uc, REG_RIP, tell::again(rip) as i64);
         return;
     }
     if pending.number == libc::SIGSEGV
@@ -239,12 +240,7 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: P
     }
     let found = if places::is_cache(rip) {
         let cache = state::get().cache.lock();
-        let at = |addr: u64| cache.holding(addr).and_then(|f| Some((f.site(addr)?, f.base)));
-        let asked = Some(ctx.tell_back).filter(|&back| back != 0).and_then(at);
-        let found = at(rip);
-        let same = |(site, _): (Site, u64)| found.is_some_and(|(other, _)| other.pc == site.pc);
-        ctx.undo_used = u64::from(asked.is_some_and(same));
-        found
+        cache.holding(rip).and_then(|f| Some((f.site(rip)?, f.base)))
     } else {
         None
     };
@@ -278,6 +274,7 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: P
     }
     ctx.pending = 1;
     block_all(uc);
+    ctx.undo_used = 1;
     take_out(ctx, uc, site, exit::FAULT);
 }
 

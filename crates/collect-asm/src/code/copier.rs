@@ -1,0 +1,165 @@
+//! P_inst, or the only copy, as a list of instructions: piece by piece of its plan, with save points.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::HashMap;
+
+use ichnos_base::GuestVa;
+use ichnos_flow::{Options, Piece, Plan, Set};
+use ichnos_isa_x86::{Flow, Inst, Reg, Scratch};
+use ichnos_trace::Register;
+
+use super::emit::{Emitter, Point, TAG, width};
+use super::image::Image;
+use super::points::{Planned, Points};
+use super::region::{Group, World};
+use super::roadmap::Block;
+use super::switch::Flags;
+use super::turns::turns;
+use super::ways::Ways;
+use crate::Error;
+
+/// The copy with save points as a list, and its blocks.
+pub(crate) fn emit(
+    image: &Image,
+    bias: u64,
+    planned: &Planned<'_>,
+    (base, points, ways): (u64, Option<&Points>, Option<&mut Ways>),
+) -> Result<(Emitter, Vec<Block>), Error> {
+    let (world, options) = (planned.world, planned.options);
+    let starts = points.map(|p| p.starts.clone()).unwrap_or_default();
+    let emitter = Emitter { starts, ..Emitter::default() };
+    let blocks = Vec::new();
+    let scratch = Scratch::new();
+    let mut copier =
+        Copier { image, bias, base, world, options, points, ways, emitter, blocks, scratch };
+    for (group, plan) in planned.groups.iter().zip(planned.plans) {
+        copier.group(group, plan)?;
+    }
+    Ok((copier.emitter, copier.blocks))
+}
+
+/// Copies groups of functions one after the other.
+struct Copier<'a> {
+    image: &'a Image,
+    bias: u64,
+    /// Where the copy will lie.
+    base: u64,
+    world: &'a World,
+    options: &'a Options,
+    /// Where threads can switch, if they can.
+    points: Option<&'a Points>,
+    ways: Option<&'a mut Ways>,
+    emitter: Emitter,
+    blocks: Vec<Block>,
+    scratch: Scratch,
+}
+
+impl Copier<'_> {
+    fn copied(&self, to: GuestVa) -> bool {
+        self.world.group_at(to).is_some()
+    }
+
+    fn group(&mut self, group: &Group, plan: &Plan) -> Result<(), Error> {
+        let world = self.world;
+        let insts: Vec<&Inst> = group.functions(world).flat_map(|f| &f.insts).collect();
+        for function in group.functions(world) {
+            if let Some(points) = self.points {
+                self.emitter.entrance(points, function.start);
+                self.emitter.outer_event(points, function.start);
+            }
+            self.emitter.stub(function.start, function.compiled.then_some(self.base));
+        }
+        let ends: HashMap<GuestVa, GuestVa> =
+            group.functions(world).map(|f| (f.end, f.start)).collect();
+        for piece in &plan.pieces {
+            let Some(these) = insts.get(piece.insns.clone()) else { continue };
+            let last = these.last().map(|inst| inst.next_pc());
+            let inside = |to| self.copied(to) && (Some(to) != last || !ends.contains_key(&to));
+            let counted = self.points.is_some_and(|p| p.is_event(piece.entry));
+            let turns = if counted { 1 } else { turns(piece, these, self.options, inside) };
+            let len: u64 = these.iter().map(|i| u64::from(i.length())).sum();
+            let from = piece.entry.0.wrapping_sub(self.bias);
+            let code = self.image.bytes(from, len).unwrap_or_default();
+            self.blocks.push(Block::new(piece, these, code.to_vec(), turns));
+            for turn in 0..turns {
+                self.piece(piece, these, (turn, turns), &ends)?;
+            }
+            if self.lies_behind_jump() {
+                self.emitter.lay_ways();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether control does not come to what is laid out next from what was laid out last.
+    fn lies_behind_jump(&self) -> bool {
+        let last = self.emitter.instrs.last();
+        last.is_some_and(|i| i.flow_control() == iced_x86::FlowControl::UnconditionalBranch)
+    }
+
+    /// One turn of a piece.
+    fn piece(
+        &mut self,
+        piece: &Piece,
+        insts: &[&Inst],
+        (turn, turns): (usize, usize),
+        ends: &HashMap<GuestVa, GuestVa>,
+    ) -> Result<(), Error> {
+        let world = self.world;
+        let called = |to: GuestVa| world.group_of_start(to).is_some();
+        let copied = |to: GuestVa| world.group_at(to).is_some();
+        let identifier = self.blocks.len() as u32;
+        let used = used(insts, &mut self.scratch);
+        let flags = match world.function_at(piece.entry) {
+            Some(f) if world.functions[f].compiled => Flags::Free,
+            _ => Flags::Kept,
+        };
+        let mut saves = piece.saves.iter().peekable();
+        let mut offset = TAG;
+        for (i, inst) in piece.insns.clone().zip(insts) {
+            let emitter = &mut self.emitter;
+            emitter.begin(inst.pc(), turn);
+            if let Some(points) = self.points.filter(|_| i == piece.insns.start && turn == 0) {
+                emitter.checks(points, inst.pc(), flags);
+            }
+            while let Some(save) = saves.next_if(|s| s.at == i) {
+                let payload = self.blocks.last().and_then(|b| b.payload.as_ref());
+                let point = Point { piece, save, identifier, inst, payload, turn, turns, used };
+                emitter.save(&point, offset);
+                offset += save.stores.iter().map(|s| width(s.width)).sum::<usize>();
+            }
+            match (inst.flow(), self.points.zip(self.ways.as_deref_mut())) {
+                _ if turns > 1 => emitter.turn(inst, (piece.entry, turn, turns - 1)),
+                (Flow::Call(_), _) => emitter.own(inst, called),
+                (Flow::Return, Some(both)) => emitter.comes_back(both, inst, flags)?,
+                (Flow::JumpIndirect, Some((points, _))) => emitter.computed(points, inst),
+                _ => emitter.own(inst, copied),
+            }
+            if let Some(payload) = self.blocks.last().and_then(|b| b.payload.as_ref()) {
+                emitter.after(payload);
+            }
+            let next = inst.next_pc();
+            let goes_on = inst.flow().falls_through()
+                || matches!(inst.flow(), Flow::Call(_) | Flow::CallIndirect);
+            if goes_on && ends.contains_key(&next) {
+                let to = if copied(next) { emitter.to(next) } else { next.0 };
+                emitter.jump(to);
+            }
+            if let Some(function) = ends.get(&next).filter(|_| turn + 1 == turns) {
+                self.emitter.lay_ways();
+                self.emitter.ends.push((*function, self.emitter.instrs.len()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Registers that instructions use.
+fn used(insts: &[&Inst], scratch: &mut Scratch) -> Set {
+    let of = |inst: &&Inst| {
+        let effects = inst.effects_with(scratch);
+        let all = effects.inputs.iter().chain(effects.written.iter());
+        all.filter_map(Reg::as_gpr).map(|r| Register(r.number())).collect::<Set>()
+    };
+    insts.iter().map(of).fold(Set::EMPTY, Set::or)
+}
