@@ -232,14 +232,14 @@ impl<M: Models> Observer for Profiler<M> {
             Some(index) => index,
             None => {
                 world.reach(cpu, va, site.access).ok()?;
-                let ram = world.ram_mut().start() as u64;
-                self.now.data.follow_changes(&cpu.tlb, ram);
                 place(cpu)?
             }
         };
+        let ram = world.ram_mut().start() as u64;
+        self.now.data.follow_changes(&cpu.tlb, ram);
         (self.pc, self.clock, self.code_lost) = (site.pc, site.clock, false);
         let kind = if store { ReferenceKind::Store } else { ReferenceKind::Load };
-        let host = (world.ram_mut().start() as u64).wrapping_add(index as u64);
+        let host = ram.wrapping_add(index as u64);
         let page = self.page_at_once(kind, va, site.size);
         if store && page && self.data_written(va, site.size) {
             return Some(host);
