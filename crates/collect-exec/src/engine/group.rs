@@ -66,6 +66,9 @@ pub fn asked(
         let mut moved = 0;
         for insn in piece.clone() {
             let inst = &insts[insn];
+            if group.members.is_empty() {
+                moved = 0;
+            }
             match stack_operand(inst, moved) {
                 Some(operand) => match group.with(insn, operand, line) {
                     Some(larger) => group = larger,
@@ -79,9 +82,6 @@ pub fn asked(
                 },
                 None if super::sift::may_fault(inst) => close(&mut group, &mut asked),
                 None => {}
-            }
-            if group.members.is_empty() {
-                moved = 0;
             }
             if effects[insn].written.has(Reg::gpr(Gpr::Rsp)) {
                 match motion(inst) {
@@ -131,5 +131,50 @@ fn motion(inst: &Inst) -> Option<i64> {
         Mnemonic::Sub if constant(raw.op1_kind()) => Some((raw.immediate(1) as i64).wrapping_neg()),
         Mnemonic::Add if constant(raw.op1_kind()) => Some(raw.immediate(1) as i64),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ichnos_base::GuestVa;
+
+    use super::*;
+
+    /// The instructions of some code, and for each of its groups the members and bytes.
+    fn groups(mut code: &[u8]) -> Vec<(Vec<usize>, (i32, i32))> {
+        let mut insts = Vec::new();
+        while let Ok(inst) = Inst::decode(code, GuestVa(0x1000)) {
+            code = &code[usize::from(inst.length())..];
+            insts.push(inst);
+        }
+        let effects: Vec<Effects> = insts.iter().map(Inst::effects).collect();
+        let asked = asked(&insts, &effects, &sieve::pieces(&insts), 64);
+        asked
+            .into_iter()
+            .filter_map(|asked| match asked {
+                Asked::Group(group) => {
+                    Some((group.members.iter().map(|m| m.0).collect(), group.bytes))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_a_function_saves_is_a_group() {
+        // push rbp; mov rbp, rsp; push r15; push r14; sub rsp, 24; mov [rsp+8], rdi
+        let entry = [0x55, 0x48, 0x89, 0xe5, 0x41, 0x57, 0x41, 0x56, 0x48, 0x83, 0xec, 0x18];
+        let code = [&entry[..], &[0x48, 0x89, 0x7c, 0x24, 0x08]].concat();
+        assert_eq!(groups(&code), [(vec![0, 2, 3, 5], (-40, -1))]);
+        // add rsp, 8; pop rbx; pop rbp; ret
+        let leave = [0x48, 0x83, 0xc4, 0x08, 0x5b, 0x5d, 0xc3];
+        assert_eq!(groups(&leave), [(vec![1, 2, 3], (0, 23))]);
+    }
+
+    #[test]
+    fn other_accesses_and_unknown_motions_end_a_group() {
+        // push rbx; mov rax, [rdi]; push rbp; and rsp, -16; push rax; push rsp
+        let code = [0x53, 0x48, 0x8b, 0x07, 0x55, 0x48, 0x83, 0xe4, 0xf0, 0x50, 0x54];
+        assert_eq!(groups(&code), [(vec![4, 5], (-16, -1))]);
     }
 }
