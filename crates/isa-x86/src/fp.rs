@@ -25,7 +25,7 @@ pub(crate) fn uses_mxcsr(raw: &Instruction) -> bool {
     if raw.is_string_instruction() {
         return false; // `cmpsd` has a namesake
     }
-    let is_vector = |r: Register| r.is_vector_register() || r.is_mm();
+    let is_vector = |r: Register| r.is_vector_register() || r.is_mm() || r.is_k();
     // Names are dear, and most instructions have nothing to do with vectors.
     let vectors = (0..raw.op_count()).any(|i| is_vector(raw.op_register(i)));
     let floats = matches!(
