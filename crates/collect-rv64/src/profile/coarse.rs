@@ -78,6 +78,10 @@ impl<M: Models> Profiler<M> {
     /// A jump was taken.
     #[inline(always)]
     pub(super) fn jump_coarse(&mut self, from: u64, to: u64) {
+        // An indirect jump to what follows it is no arc: control goes on.
+        if from == to {
+            return;
+        }
         let run = std::mem::replace(&mut self.run, to);
         if !self.trips.count((run, from, to)) {
             self.new_trip((run, from, to));
