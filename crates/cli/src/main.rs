@@ -20,7 +20,6 @@ mod config_file;
 mod count;
 mod distances;
 mod erase;
-mod estimate;
 mod exit;
 mod hierarchy;
 mod images;

@@ -3,7 +3,7 @@
 //!
 //! A sample is what a thread does between two switches of its mode. The library's first count is taken for the
 //! number of trials (references), the others for outcomes (misses). The ratio of an outcome over all samples estimates
-//! that of the whole run (`estimate.rs`). A library that cannot be sure of an outcome, because it was not shown what
+//! that of the whole run ([`Clusters`]). A library that cannot be sure of an outcome, because it was not shown what
 //! came before the sample, counts the certain and the possible ones besides (`NAME, at least` and `NAME, at most`): the
 //! interval then reaches from the lower end of the one to the upper end of the other.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -13,10 +13,9 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
 use ichnos_base::{Batch, Event, Mode, Record, Sink, ThreadId};
+use ichnos_model::Clusters;
 use ichnos_plugin::{Finding, UserModel, Value};
 use ichnos_report::number::thousands;
-
-use crate::estimate::Clusters;
 
 /// The library and the samples that it saw.
 pub struct Tool {

@@ -52,7 +52,7 @@ impl Estimate {
 /// The 97.5 % quantile of Student's distribution. The first ten are tabulated;
 /// beyond, the expansion in powers of the inverse degrees of freedom (Fisher and
 /// Cornish) is right to three digits.
-fn student(freedom: usize) -> f64 {
+pub(crate) fn student(freedom: usize) -> f64 {
     const TABLE: [f64; 10] =
         [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
     if let Some(&quantile) = freedom.checked_sub(1).and_then(|at| TABLE.get(at)) {
@@ -74,6 +74,7 @@ mod tests {
         for (freedom, want) in [(1, 12.706), (10, 2.228), (15, 2.131), (30, 2.042), (120, 1.980)] {
             assert!((student(freedom) - want).abs() < 0.001, "{freedom}");
         }
+        assert!((student(1_000_000_000) - 1.96).abs() < 1e-4);
     }
 
     /// Of many intervals, about 95 % cover the truth.

@@ -32,6 +32,7 @@
 
 mod branch;
 mod cache;
+mod clusters;
 mod error;
 mod estimate;
 mod kind;
@@ -59,6 +60,7 @@ pub use cache::{
     LevelCounts, MemoryStats, Modify, Observe, PcCounts, PerPc, PerRegion, PerThread, Placement,
     Reference, Region, Sharing, Stamps, Standing, Straddle, Unobserved, WritePolicy,
 };
+pub use clusters::Clusters;
 pub use error::Error;
 pub use estimate::Estimate;
 pub use kind::{ByKind, Kind};

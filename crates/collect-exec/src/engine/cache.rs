@@ -22,7 +22,7 @@ use super::mangle::reach;
 use super::pages::Pages;
 use super::places::{self, Gap};
 use super::translate::{Draft, Failure, Surroundings, Tracing, translate};
-use super::{sync, sys, tap, trace};
+use super::{sieved, sync, sys, tap, trace};
 use crate::window;
 use crate::words::RoadmapHead;
 
@@ -105,9 +105,7 @@ impl Surroundings for Around<'_> {
     fn line_number(&mut self, line: u64) -> u32 {
         let next = self.lines.len() as u32 + 1;
         if next >= SIEVE_NUMBERS {
-            sys::die(
-                "the program has too much code to be simulated while it runs; record it first",
-            );
+            sieved::too_much_code();
         }
         *self.lines.entry(line).or_insert(next)
     }

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use iced_x86::{Mnemonic, OpKind, Register};
-use ichnos_isa_x86::{AddrExpr, Effects, Gpr, Index, Inst, MemOperand, Reg, Role, Segment};
+use ichnos_isa_x86::{AddrExpr, Effects, Flow, Gpr, Index, Inst, MemOperand, Reg, Role, Segment};
 
 use crate::sieve;
 
@@ -33,18 +33,18 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group with one more member, if that lies within so many bytes of the others.
-    fn with(&self, insn: usize, operand: MemOperand, most: u32) -> Option<Self> {
-        let first = i32::try_from(operand.address.disp).ok()?;
-        let last = first.checked_add(operand.size as i32 - 1)?;
+    /// Takes one more member in, if that lies within so many bytes of the others; whether it does.
+    fn admit(&mut self, insn: usize, operand: MemOperand, most: u32) -> bool {
+        let Ok(first) = i32::try_from(operand.address.disp) else { return false };
+        let Some(last) = first.checked_add(operand.size as i32 - 1) else { return false };
         let (low, high) = if self.members.is_empty() { (first, last) } else { self.bytes };
         let bytes = (low.min(first), high.max(last));
         if bytes.1.abs_diff(bytes.0) >= most {
-            return None;
+            return false;
         }
-        let mut members = self.members.clone();
-        members.push((insn, operand));
-        Some(Self { members, bytes })
+        self.members.push((insn, operand));
+        self.bytes = bytes;
+        true
     }
 
     /// Whether anything is stored to.
@@ -70,17 +70,14 @@ pub fn asked(
                 moved = 0;
             }
             match stack_operand(inst, moved) {
-                Some(operand) => match group.with(insn, operand, line) {
-                    Some(larger) => group = larger,
-                    None => {
-                        close(&mut group, &mut asked);
-                        moved = 0;
-                        let first =
-                            stack_operand(inst, 0).map(|first| group.with(insn, first, line));
-                        group = first.flatten().unwrap_or_default();
-                    }
-                },
-                None if super::sift::may_fault(inst) => close(&mut group, &mut asked),
+                Some(operand) if group.admit(insn, operand, line) => {}
+                Some(_) => {
+                    // It is the first of another one.
+                    close(&mut group, &mut asked);
+                    moved = 0;
+                    stack_operand(inst, 0).map(|first| group.admit(insn, first, line));
+                }
+                None if may_fault(inst) => close(&mut group, &mut asked),
                 None => {}
             }
             if effects[insn].written.has(Reg::gpr(Gpr::Rsp)) {
@@ -105,6 +102,12 @@ fn close(group: &mut Group, asked: &mut [Asked]) {
     others.iter().for_each(|&(insn, _)| asked[insn] = Asked::Before);
     let first = *first;
     asked[first] = Asked::Group(group);
+}
+
+/// Whether an instruction may stop before it has done anything.
+pub fn may_fault(inst: &Inst) -> bool {
+    let plain = matches!(inst.flow(), Flow::Next | Flow::Cond(_) | Flow::Jump(_));
+    !plain || !inst.memory().is_empty() || matches!(inst.mnemonic(), Mnemonic::Div | Mnemonic::Idiv)
 }
 
 /// The one operand of an instruction, if that is on the stack, as seen when the stack pointer was `moved` less.

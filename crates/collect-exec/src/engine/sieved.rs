@@ -59,6 +59,11 @@ fn is_whole(lines: Lines) -> bool {
     lines.sets <= SIEVE_SETS && lines.known == Known::All && lines.ways <= SIEVE_WAYS
 }
 
+/// There is no place for more code in the tables.
+pub fn too_much_code() -> ! {
+    sys::die("the program has too much code to be simulated while it runs; record it first");
+}
+
 /// Makes a thread's tables ready, once it has its number.
 pub fn adopt(ctx: &mut Ctx) {
     let Some(sieve) = state::get().sieve else { return };

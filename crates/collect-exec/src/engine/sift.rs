@@ -15,14 +15,13 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use iced_x86::Mnemonic;
 use ichnos_base::{Lines, Sieve};
 use ichnos_isa_x86::{AddrExpr, Effects, Flags, Flow, Inst, MemOperand, Role, Scratch};
 
 use super::ctx::{SIEVE_FETCHED, SIEVE_LINES, SIEVE_SET, SIEVE_SLOTS, at};
 use super::emit::{Emit, Gp};
 use super::fragment::{ExitKind, Spills};
-use super::group::{self, Asked, Group};
+use super::group::{self, Asked, Group, may_fault};
 use super::home::Home;
 use super::needed::{self, Live};
 use super::slots::{self, CMP, MOV_FROM, MOV_TO, Place, Time, load_time};
@@ -108,9 +107,7 @@ impl Sifter {
         let asked = group::asked(&insts, &effects, &pieces, 1 << sieve.data.shift);
         let first = around.identifiers(pieces.len());
         if first + pieces.len() as u32 > sieve::MOST_PIECES {
-            super::sys::die(
-                "the program has too much code to be simulated while it runs; record it first",
-            );
+            sieved::too_much_code();
         }
         Self { first, insts, effects, pieces, live, fetched, left, asked, sieve }
     }
@@ -368,12 +365,6 @@ fn what(operand: &MemOperand, ahead: u32) -> (u32, Time) {
         Role::Load | Role::Prefetch | Role::Flush => (line::LOAD, Time::Loaded),
     };
     (kind as u32 | operand.size.max(1) << sieved::SIZE | ahead << sieved::AHEAD, time)
-}
-
-/// Whether an instruction may stop before it has done anything.
-pub fn may_fault(inst: &Inst) -> bool {
-    let plain = matches!(inst.flow(), Flow::Next | Flow::Cond(_) | Flow::Jump(_));
-    !plain || !inst.memory().is_empty() || matches!(inst.mnemonic(), Mnemonic::Div | Mnemonic::Idiv)
 }
 
 const EQUAL: u8 = 4;

@@ -30,6 +30,17 @@ pub(crate) const fn same(word: u64, key: u64) -> bool {
     (word ^ key) & IDENTITY == 0
 }
 
+/// The place of the word that holds the line of `key`, looked for without a branch for each: where it is is as
+/// good as random.
+#[inline(always)]
+pub(crate) fn place_of<const WAYS: usize>(words: &[u64; WAYS], key: u64) -> Option<usize> {
+    let mut found = 0_u32;
+    for (at, &word) in words.iter().enumerate() {
+        found |= u32::from(same(word, key)) << at;
+    }
+    (found != 0).then(|| found.trailing_zeros() as usize)
+}
+
 /// The flags of a word.
 #[inline]
 pub(crate) const fn flags(word: u64) -> u64 {

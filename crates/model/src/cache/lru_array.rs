@@ -7,7 +7,7 @@
 
 use super::array::{Array, Filled, Found};
 use super::config::CacheConfig;
-use super::entry::{Resident, entry, flags, same};
+use super::entry::{Resident, entry, flags, place_of, same};
 use super::index::Index;
 
 /// LRU in sets.
@@ -107,16 +107,6 @@ fn find_fixed<const WAYS: usize>(words: &mut [u64], key: u64) -> Option<u64> {
         words[way] = if way <= at { old[way - 1] } else { old[way] };
     }
     Some(old[at % WAYS])
-}
-
-/// The way of a line, looked for without a branch for each way.
-#[inline]
-fn place_of<const WAYS: usize>(words: &[u64; WAYS], key: u64) -> Option<usize> {
-    let mut found = 0_u32;
-    for (at, &word) in words.iter().enumerate() {
-        found |= u32::from(same(word, key)) << at;
-    }
-    (found != 0).then(|| found.trailing_zeros() as usize)
 }
 
 /// Puts `first` before all words of `set`, whose last word falls out.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::array::{Array, Filled, Found};
 use super::config::CacheConfig;
-use super::entry::{DIRTY, Resident, entry, flags, same};
+use super::entry::{DIRTY, Resident, entry, flags, place_of, same};
 use super::index::Index;
 
 /// The times of last use, one a slot.
@@ -56,7 +56,7 @@ impl StampedLru {
         // References that come here mostly miss, and where they hit is as good as
         // random: a usual set is looked at without a branch for each way.
         let way = match <&[u64; 8]>::try_from(words) {
-            Ok(words) => position_of_eight(words, key),
+            Ok(words) => place_of(words, key),
             Err(_) => words.iter().position(|&word| same(word, key)),
         };
         (start, way.map(|way| start + way))
@@ -67,25 +67,33 @@ impl StampedLru {
     #[inline(always)]
     pub(super) fn look(&mut self, line: u64, set: u64, now: u64) -> Option<(usize, u64)> {
         let slot = self.find(line).1?;
+        Some(self.hit(slot, set, now))
+    }
+
+    #[inline(always)]
+    fn hit(&mut self, slot: usize, set: u64, now: u64) -> (usize, u64) {
         self.words[slot] |= set;
         self.stamps[slot].store(now, Relaxed);
-        Some((slot, flags(self.words[slot])))
+        (slot, flags(self.words[slot]))
+    }
+
+    /// Puts an absent line into the set that begins at slot `start`.
+    #[inline(always)]
+    fn put(&mut self, start: usize, word: u64, now: u64) -> Filled {
+        let slot = start + self.oldest(start);
+        self.stamps[slot].store(now, Relaxed);
+        let evicted = std::mem::replace(&mut self.words[slot], word);
+        Filled { evicted: Resident::from_word(evicted), slot }
     }
 
     /// Uses a line at `now`, which sets flags, and puts it in if it is absent: its slot
     /// and the flags that it has then, or what it took the place of.
     #[inline(always)]
     pub(super) fn bring(&mut self, line: u64, set: u64, now: u64) -> Result<(usize, u64), Filled> {
-        let (start, slot) = self.find(line);
-        if let Some(slot) = slot {
-            self.words[slot] |= set;
-            self.stamps[slot].store(now, Relaxed);
-            return Ok((slot, flags(self.words[slot])));
+        match self.find(line) {
+            (_, Some(slot)) => Ok(self.hit(slot, set, now)),
+            (start, None) => Err(self.put(start, entry(line) | set, now)),
         }
-        let slot = start + self.oldest(start);
-        self.stamps[slot].store(now, Relaxed);
-        let evicted = std::mem::replace(&mut self.words[slot], entry(line) | set);
-        Err(Filled { evicted: Resident::from_word(evicted), slot })
     }
 
     /// Takes note that the line in a slot was written at `now`; false if there is none.
@@ -137,16 +145,6 @@ fn oldest_of_eight(stamps: &[AtomicU64; 8]) -> usize {
     four(0).min(four(4)) as usize & 7
 }
 
-/// The way that holds the line of `key`.
-#[inline(always)]
-fn position_of_eight(words: &[u64; 8], key: u64) -> Option<usize> {
-    let mut found = 0_u32;
-    for (at, &word) in words.iter().enumerate() {
-        found |= u32::from(same(word, key)) << at;
-    }
-    (found != 0).then(|| found.trailing_zeros() as usize)
-}
-
 impl Array for StampedLru {
     #[inline]
     fn access(&mut self, line: u64, set: u64, clear: u64) -> Found {
@@ -160,10 +158,7 @@ impl Array for StampedLru {
     #[inline(always)]
     fn fill(&mut self, line: u64, flags: u64) -> Filled {
         let start = self.index.set(line) * self.ways;
-        let slot = start + self.oldest(start);
-        self.stamps[slot].store(self.now, Relaxed);
-        let evicted = std::mem::replace(&mut self.words[slot], entry(line) | flags);
-        Filled { evicted: Resident::from_word(evicted), slot }
+        self.put(start, entry(line) | flags, self.now)
     }
 
     fn remove(&mut self, line: u64) -> Option<Resident> {
