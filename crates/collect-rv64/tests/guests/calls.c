@@ -149,7 +149,7 @@ static void processes(void) {
     say("no child", waitid(P_ALL, 0, &info, WEXITED));
     close(file);
     say("group", getpgid(0) == getpgrp());
-    say("session", getsid(0) > 0);
+    say("session", getsid(0) == getsid(getpid())); // 0 where its leader is outside
     unsigned char bytes[16];
     say("getrandom", getrandom(bytes, sizeof bytes, GRND_NONBLOCK));
 }
