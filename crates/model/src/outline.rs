@@ -4,7 +4,10 @@
 //! An outline lists the references of one execution that a model must look at, in order.
 //! Left out are *quiet* fetches: those that lie in the line of the fetch before,
 //! which some models only count. A flush between the two ends the quiet.
-//! Memory grows with the program's code, by 16 bytes a reference.
+//!
+//! A model that knows of a block that all its fetches are hits that change nothing marks it with
+//! the time of that knowledge ([`Outlines::know`]), and later looks at what is no fetch alone.
+//! Memory grows with the program's code, by 16 bytes a fetch and 32 an access.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{BlockId, GuestVa, Record, Shapes};
@@ -18,6 +21,8 @@ pub(crate) struct Step {
     pub(crate) size: u32,
     /// What it does.
     pub(crate) what: What,
+    /// How far behind the instruction's first byte a fetch begins.
+    pub(crate) skip: u8,
 }
 
 /// What a reference does. All but fetches take their address from outside.
@@ -37,11 +42,21 @@ pub(crate) struct Outline {
     pub(crate) insns: u32,
     /// The fetches among them that are not listed.
     pub(crate) quiet: u32,
+    /// The fetches that are listed.
+    pub(crate) fetches: u32,
+    /// All references begin at `start`, those that are no fetches at `others`.
     start: u32,
+    others: u32,
     end: u32,
+    /// When it was marked last.
+    pub(crate) known: u64,
 }
 
-const UNKNOWN: Outline = Outline { insns: u32::MAX, quiet: 0, start: 0, end: 0 };
+/// No time at all: a block that was never marked.
+const NEVER: u64 = u64::MAX;
+
+const UNKNOWN: Outline =
+    Outline { insns: u32::MAX, quiet: 0, fetches: 0, start: 0, others: 0, end: 0, known: NEVER };
 
 /// Which fetches are listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -49,8 +64,13 @@ pub(crate) enum Fetches {
     /// None.
     #[default]
     Omitted,
-    /// All but quiet ones, in lines of so many bytes as a power of two.
-    Lines(u32),
+    /// All but quiet ones.
+    Lines {
+        /// Bytes of a line as a power of two.
+        shift: u32,
+        /// Whether a fetch across lines is one of each line, or one of the first alone.
+        split: bool,
+    },
 }
 
 /// All blocks seen so far.
@@ -85,7 +105,21 @@ impl Outlines {
     /// The references of a block.
     #[inline]
     pub(crate) fn steps(&self, outline: Outline) -> &[Step] {
-        self.steps.get(outline.start as usize..outline.end as usize).unwrap_or_default()
+        self.steps.get(outline.start as usize..outline.others as usize).unwrap_or_default()
+    }
+
+    /// The references of a block with fetches that are none.
+    #[inline]
+    pub(crate) fn others(&self, outline: Outline) -> &[Step] {
+        self.steps.get(outline.others as usize..outline.end as usize).unwrap_or_default()
+    }
+
+    /// Marks a block with a time.
+    #[inline]
+    pub(crate) fn know(&mut self, id: BlockId, time: u64) {
+        if let Some(outline) = self.blocks.get_mut(id.index()) {
+            outline.known = time;
+        }
     }
 
     #[cold]
@@ -98,13 +132,8 @@ impl Outlines {
                 Record::Insn { len, pc, .. } => {
                     at = pc;
                     outline.insns += 1;
-                    let now = self.line(pc, len);
-                    if self.fetches == Fetches::Omitted || (now.is_some() && now == line) {
-                        outline.quiet += 1;
-                        continue;
-                    }
-                    line = now;
-                    (What::Fetch, u32::from(len))
+                    line = self.add_fetch(&mut outline, pc, u32::from(len), line);
+                    continue;
                 }
                 Record::Load { size, .. } => (What::Load, size),
                 Record::Store { size, .. } => (What::Store, size),
@@ -115,7 +144,13 @@ impl Outlines {
                 }
                 Record::Branch { .. } => continue,
             };
-            self.steps.push(Step { pc: at, size, what });
+            self.steps.push(Step { pc: at, size, what, skip: 0 });
+        }
+        outline.others = self.steps.len() as u32;
+        for at in start as usize..self.steps.len() {
+            if outline.fetches > 0 && self.steps[at].what != What::Fetch {
+                self.steps.push(self.steps[at]);
+            }
         }
         outline.end = self.steps.len() as u32;
         if self.blocks.len() <= id.index() {
@@ -125,11 +160,35 @@ impl Outlines {
         outline
     }
 
-    /// The line that holds an instruction, if one does.
-    fn line(&self, pc: GuestVa, len: u8) -> Option<u64> {
-        let Fetches::Lines(shift) = self.fetches else { return None };
-        let end = pc.offset(u64::from(len.max(1)) - 1);
-        (pc.0 >> shift == end.0 >> shift).then_some(pc.0 >> shift)
+    /// Lists a fetch unless it is quiet: in the line of the fetch before, which is given; gives
+    /// the line of this one, if it is one.
+    fn add_fetch(
+        &mut self,
+        outline: &mut Outline,
+        pc: GuestVa,
+        len: u32,
+        before: Option<u64>,
+    ) -> Option<u64> {
+        let Fetches::Lines { shift, split } = self.fetches else {
+            outline.quiet += 1;
+            return None;
+        };
+        let last = pc.offset(u64::from(len.max(1)) - 1).0 >> shift;
+        let one = pc.0 >> shift == last;
+        if one && before == Some(last) {
+            outline.quiet += 1;
+            return before;
+        }
+        let mut skip = 0;
+        while skip < len || skip == 0 {
+            let at = pc.offset(u64::from(skip)).0;
+            let room = (1 << shift) - (at & ((1 << shift) - 1));
+            let size = if split { (len - skip).min(room as u32) } else { len };
+            self.steps.push(Step { pc, size, what: What::Fetch, skip: skip as u8 });
+            outline.fetches += 1;
+            skip += size.max(1);
+        }
+        (one || split).then_some(last)
     }
 }
 
@@ -165,16 +224,21 @@ mod tests {
             insn(0x10, 4),
             load,
             insn(0x14, 4),
-            // Across the line's end, so not quiet, nor is the one behind it.
+            // Across the line's end, so not quiet, nor is the one behind it unless each line is fetched.
             insn(0x3e, 4),
             insn(0x42, 2),
             insn(0x44, 2),
             flush,
             insn(0x46, 2),
         ];
-        let (outline, steps) = outlined(Fetches::Lines(6), records.clone());
-        assert_eq!((outline.insns, outline.quiet), (6, 2));
+        let whole = Fetches::Lines { shift: 6, split: false };
+        let (outline, steps) = outlined(whole, records.clone());
+        assert_eq!((outline.insns, outline.quiet, outline.fetches), (6, 2, 4));
         let (f, l, x) = (What::Fetch, What::Load, What::Flush);
+        assert_eq!(steps, [f, l, f, f, x, f]);
+        let split = Fetches::Lines { shift: 6, split: true };
+        let (outline, steps) = outlined(split, records.clone());
+        assert_eq!((outline.insns, outline.quiet, outline.fetches), (6, 3, 4));
         assert_eq!(steps, [f, l, f, f, x, f]);
         let (outline, steps) = outlined(Fetches::Omitted, records);
         assert_eq!((outline.insns, outline.quiet, steps), (6, 6, vec![l, x]));

@@ -131,6 +131,11 @@ impl Node {
         self.plain && self.fill_settles
     }
 
+    /// Whether a hit of the line last used of its set changes nothing, whenever it comes.
+    pub(crate) const fn keeps_order(&self) -> bool {
+        self.plain && matches!(self.array, AnyArray::Lru(_))
+    }
+
     /// The storage.
     pub(crate) const fn array(&self) -> &AnyArray {
         &self.array
@@ -151,6 +156,21 @@ impl Node {
     #[inline]
     pub(crate) const fn crosses(&self, addr: u64, size: u32) -> bool {
         (addr & self.line_mask) + size as u64 > self.line_mask + 1
+    }
+
+    /// Deals with an access to the line last used of its set where that changes nothing but
+    /// the line's flag ([`Node::keeps_order`]), except for counting it; says whether it was one. A filter stays true.
+    #[inline(always)]
+    pub(crate) fn newest<const STORE: bool>(&mut self, at: u64, size: u32) -> bool {
+        let AnyArray::Lru(array) = &mut self.array else { return false };
+        let Some(word) = array.newest(at >> self.shift) else { return false };
+        if *word & PREFETCHED != 0 || (at & self.line_mask) + u64::from(size) > self.line_mask + 1 {
+            return false;
+        }
+        if STORE && self.write == WritePolicy::Back {
+            *word |= DIRTY;
+        }
+        true
     }
 
     /// Deals with the usual hits of a plain cache, except for counting them: under

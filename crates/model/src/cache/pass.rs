@@ -4,11 +4,15 @@
 //! [`super::settled`]. In blocks the fetches that stay in a line are not even looked at
 //! ([`crate::outline`]), which is the same as long as nothing but fetches and flushes touches the
 //! cache of fetches; [`by_blocks`] says of which hierarchies that is true.
+//!
+//! The fetches of a whole block are not looked at either while it is known that each of
+//! them is to the line last used of its set: it was so when the block was executed last, and
+//! [`Hierarchy::code_changes`], which grows with every fetch that changes the cache, says that it still is.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{Blocks, GuestVa, Record};
 
-use super::config::{Caches, HierarchyConfig, Inclusion, Modify};
+use super::config::{Caches, HierarchyConfig, Inclusion, Modify, Straddle};
 use super::hierarchy::{Hierarchy, NO_LOAD, Thread};
 use super::node::Node;
 use super::observe::Observe;
@@ -25,6 +29,9 @@ struct Pass {
     data: Settled,
     code_level: u32,
     data_level: u32,
+    /// Whether the cache of data is one of which the line last used is asked first, not the filter: a program goes
+    /// to and fro between lines, and the host foresees one question better than two.
+    ordered: bool,
     instructions: u64,
     settled: ByKind,
 }
@@ -50,7 +57,8 @@ pub(super) fn by_blocks(config: &HierarchyConfig) -> Option<Fetches> {
         Caches::Data(_) if others.is_empty() => return Some(Fetches::Omitted),
         _ => return None,
     };
-    let lines = Fetches::Lines(code.line.trailing_zeros());
+    let split = config.straddle == Straddle::Split;
+    let lines = Fetches::Lines { shift: code.line.trailing_zeros(), split };
     Node::new(code, 0, 0).repeats_settle().then_some(lines)
 }
 
@@ -71,12 +79,13 @@ impl<O: Observe> Hierarchy<O> {
         records: &[Record],
     ) -> Thread {
         let mut pass = self.enter_pass(thread);
+        self.code_changes += 1;
         for record in records {
             match *record {
                 Record::Insn { len, pc, .. } => {
                     pass.instructions += 1;
                     pass.thread.last_load = NO_LOAD;
-                    self.fetch::<ONE>(&mut pass, pc, u32::from(len));
+                    self.fetch::<ONE>(&mut pass, pc, (pc, u32::from(len)));
                 }
                 Record::Load { size, addr, .. } => {
                     if MERGE {
@@ -105,13 +114,26 @@ impl<O: Observe> Hierarchy<O> {
         let mut outlines = std::mem::take(&mut self.outlines);
         let mut pass = self.enter_pass(thread);
         let mut words = told.words.iter();
+        let ordered = self.graph.nodes.get(thread.ports.code).is_some_and(Node::keeps_order);
+        if self.code_of != (thread.ports.code, thread.space) {
+            self.code_of = (thread.ports.code, thread.space);
+            self.code_changes += 1;
+        }
         for &id in told.blocks {
             let outline = outlines.get(id, told.shapes);
             pass.instructions += u64::from(outline.insns);
             pass.settled.fetch += u64::from(outline.quiet);
-            for step in outlines.steps(outline) {
+            let (before, known) = (self.code_changes, outline.known == self.code_changes);
+            let steps = if known {
+                pass.settled.fetch += u64::from(outline.fetches);
+                outlines.others(outline)
+            } else {
+                outlines.steps(outline)
+            };
+            for step in steps {
                 if step.what == What::Fetch {
-                    self.fetch::<false>(&mut pass, step.pc, step.size);
+                    let at = step.pc.offset(u64::from(step.skip));
+                    self.fetch::<false>(&mut pass, step.pc, (at, step.size));
                     continue;
                 }
                 let Some(&word) = words.next() else { break };
@@ -128,6 +150,9 @@ impl<O: Observe> Hierarchy<O> {
                     self.hint::<false>(&mut pass, addr);
                 }
             }
+            if ordered && !known && before == self.code_changes && outline.fetches > 0 {
+                outlines.know(id, before);
+            }
         }
         self.outlines = outlines;
         self.leave_pass(pass)
@@ -137,7 +162,8 @@ impl<O: Observe> Hierarchy<O> {
         let (code, code_level) = self.front(thread.ports.code);
         let (data, data_level) = self.front(thread.ports.data);
         let settled = ByKind::default();
-        Pass { thread, code, data, code_level, data_level, instructions: 0, settled }
+        let ordered = self.graph.nodes.get(thread.ports.data).is_some_and(Node::keeps_order);
+        Pass { thread, code, data, code_level, data_level, ordered, instructions: 0, settled }
     }
 
     fn leave_pass(&mut self, pass: Pass) -> Thread {
@@ -159,18 +185,24 @@ impl<O: Observe> Hierarchy<O> {
     }
 
     #[inline(always)]
-    fn fetch<const ONE: bool>(&mut self, pass: &mut Pass, pc: GuestVa, size: u32) {
+    fn fetch<const ONE: bool>(
+        &mut self,
+        pass: &mut Pass,
+        pc: GuestVa,
+        (first, size): (GuestVa, u32),
+    ) {
         pass.thread.pc = pc;
-        let (at, port) = (pc.0 ^ pass.thread.space, pass.thread.ports.code);
+        let (at, port) = (first.0 ^ pass.thread.space, pass.thread.ports.code);
         let front = if ONE { &mut pass.data } else { &mut pass.code };
         let seen = front.reads(at, size) || self.recent(port, front, (at, size), Kind::Fetch);
         if seen {
             pass.settled.fetch += 1;
-            self.tell(&pass.thread, Kind::Fetch, pc, pass.code_level);
+            self.tell(&pass.thread, Kind::Fetch, first, pass.code_level);
             return;
         }
+        self.code_changes += 1;
         self.settle_back(pass);
-        self.touch(&pass.thread, Kind::Fetch, pc, size);
+        self.touch(&pass.thread, Kind::Fetch, first, size);
         self.look_again(pass);
     }
 
@@ -179,8 +211,13 @@ impl<O: Observe> Hierarchy<O> {
         let kind = if STORE { Kind::Store } else { Kind::Load };
         let (at, port) = (addr.0 ^ pass.thread.space, pass.thread.ports.data);
         let front = &mut pass.data;
-        let settled = if STORE { front.writes(at, size) } else { front.reads(at, size) };
-        if settled || self.recent(port, front, (at, size), kind) {
+        let seen = if pass.ordered {
+            self.graph.nodes.get_mut(port).is_some_and(|node| node.newest::<STORE>(at, size))
+        } else {
+            let settled = if STORE { front.writes(at, size) } else { front.reads(at, size) };
+            settled || self.recent(port, front, (at, size), kind)
+        };
+        if seen {
             let count = if STORE { &mut pass.settled.store } else { &mut pass.settled.load };
             *count += 1;
             self.tell(&pass.thread, kind, addr, pass.data_level);
@@ -193,6 +230,7 @@ impl<O: Observe> Hierarchy<O> {
 
     #[cold]
     fn hint<const FLUSH: bool>(&mut self, pass: &mut Pass, addr: GuestVa) {
+        self.code_changes += 1;
         self.settle_back(pass);
         if FLUSH {
             self.hint_flush(&pass.thread, addr);

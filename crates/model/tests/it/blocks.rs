@@ -55,8 +55,14 @@ impl Program {
         for turn in 0..60 {
             let thread = ThreadId(turn % 3);
             let (mut blocks, mut words, mut records) = (Vec::new(), Vec::new(), Vec::new());
+            let mut block = BlockId(0);
             for _ in 0..random.below(30) {
-                let block = BlockId(random.below(self.0.len() as u64) as u32);
+                // Loops of one block and of neighbours, and jumps.
+                block = match random.below(4) {
+                    0 => block,
+                    1 => BlockId(block.0 ^ 1),
+                    _ => BlockId(random.below(self.0.len() as u64) as u32),
+                };
                 blocks.push(block);
                 for mut record in self.records(block).iter().copied() {
                     // Mostly data; now and then the code itself.
@@ -106,9 +112,14 @@ fn hierarchies() -> Vec<HierarchyConfig> {
         hierarchy(&[("l1d", "512,4,64")]),
         hierarchy(&[("l1i", "512,4,64")]),
     ];
-    let mut few_cores = all[0].clone();
-    few_cores.cores = 2;
-    all.push(few_cores);
+    // All of the code, and nearly all of it.
+    all.push(hierarchy(&[("l1i", "2K,4,64"), ("l1d", "512,4,64"), ("l2", "4K,4,64,stride")]));
+    all.push(hierarchy(&[("l1i", "1K,2,64"), ("l1d", "512,4,64"), l3]));
+    for at in [0, 9, 10] {
+        let few_cores = HierarchyConfig { cores: 2, ..all[at].clone() };
+        let straddle = ichnos_model::Straddle::One;
+        all.extend([few_cores, HierarchyConfig { straddle, ..all[at].clone() }]);
+    }
     all
 }
 
