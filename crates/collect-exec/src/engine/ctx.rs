@@ -28,18 +28,23 @@ pub const SIEVE_SETS: u32 = 12;
 pub const SIEVE_WAYS: u32 = 16;
 /// As a power of two, the slots in which translated code looks for lines of data; not fewer than sets.
 pub const SIEVE_SLOTS: u32 = 12;
-/// Bytes of what is known of a set: three rows of words, one a way.
+/// Bytes of what is known of a set: four rows of words, one a way.
 pub const SIEVE_SET: u32 = 512;
 /// Bytes of a row.
 pub const SIEVE_ROW: u32 = 8 * SIEVE_WAYS;
 /// How many lines of code can have a number.
 pub const SIEVE_NUMBERS: u32 = 1 << 19;
-/// Offset of the slots of a sieve: of each the address of a line, and when it was loaded from last.
+/// Offset of the slots of a sieve: of each the address of a line, ...
 pub const SIEVE_LINES: u32 = TABLES_END as u32;
-/// Offset of the times at which those were stored to last; zero if they were not.
-pub const SIEVE_STORED: u32 = SIEVE_LINES + (16 << SIEVE_SLOTS);
-/// Offset of the sets of the data cache: the lines, and the two times of those that are in no slot.
-pub const SIEVE_DATA: u32 = SIEVE_STORED + (8 << SIEVE_SLOTS);
+/// ... when it was loaded from last, ...
+pub const SIEVE_LOADED: u32 = SIEVE_LINES + 8;
+/// ... when it was stored to last, zero if it was not, ...
+pub const SIEVE_STORED: u32 = SIEVE_LINES + 16;
+/// ... and the offset of its way.
+pub const SIEVE_WAY: u32 = SIEVE_LINES + 24;
+/// Offset of the sets of the data cache: the lines; of those that are in no slot when they were used last, and when they were
+/// stored to; and eight times the number of each one's slot.
+pub const SIEVE_DATA: u32 = SIEVE_LINES + (32 << SIEVE_SLOTS);
 /// Offset of the sets of the code cache: the lines, and their numbers.
 pub const SIEVE_CODE: u32 = SIEVE_DATA + (SIEVE_SET << SIEVE_SETS);
 /// Offset of the times at which lines of code were fetched from last, by their numbers; zero for those that are not known.
@@ -47,7 +52,7 @@ pub const SIEVE_FETCHED: u32 = SIEVE_CODE + (SIEVE_SET << SIEVE_SETS);
 /// Offset of the end of these tables.
 pub const SIEVE_END: u32 = SIEVE_FETCHED + 8 * SIEVE_NUMBERS;
 
-const _: () = assert!(SIEVE_SLOTS >= SIEVE_SETS && 3 * SIEVE_ROW <= SIEVE_SET);
+const _: () = assert!(SIEVE_SLOTS >= SIEVE_SETS && 4 * SIEVE_ROW <= SIEVE_SET);
 
 /// Why the code cache was left: an index of an exit, or one of these.
 pub mod exit {

@@ -135,7 +135,9 @@ fn left_by(ctx: &mut Ctx, exit: Exit, number: u64) -> Way {
 
 /// Records a block that is one flexible instruction.
 fn tell_accesses(ctx: &mut Ctx, exit: &Exit) {
-    match flexible::inst_at(exit.target) {
+    // SAFETY: set once to a box that lives as long as the thread, which alone uses it.
+    let decoded = unsafe { &mut (*ctx.thread).decoded };
+    match decoded.inst_at(exit.target) {
         Ok(inst) if state::get().sieve.is_some() => {
             let runs = flexible::runs(ctx, &inst);
             sieved::note(ctx, &runs);

@@ -7,8 +7,8 @@ use std::cell::OnceCell;
 
 use ichnos_base::{AccessFlags, GuestVa, Record};
 use ichnos_isa_x86::{
-    AddrWidth, Gpr, Inst, MAX_LEN, MemOperand, Regs, Rep, Role, Segment, Shape, XLayout, XState,
-    accesses, address,
+    AddrWidth, Gpr, Inst, MemOperand, Regs, Rep, Role, Segment, Shape, XLayout, XState, accesses,
+    address,
 };
 
 use super::ctx::{Ctx, XSAVE_LEN, Xsave};
@@ -17,13 +17,6 @@ use crate::words::{Lane, Run};
 
 const DF: u64 = 0x400;
 const ZF_COMPARES: usize = 8;
-
-/// The instruction at an address of the program. It may be the last thing before an unmapped page.
-pub fn inst_at(pc: u64) -> Result<Inst, ichnos_isa_x86::Error> {
-    let mut code = [0; MAX_LEN];
-    let len = (1..=MAX_LEN).rev().find(|&n| sys::copy_in(pc, &mut code[..n])).unwrap_or(0);
-    Inst::decode(&code[..len], GuestVa(pc))
-}
 
 /// The address of an operand of the instruction that the program is about to run, if no vector register is in it.
 pub fn address_of(ctx: &Ctx, operand: &MemOperand) -> u64 {

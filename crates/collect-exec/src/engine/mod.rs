@@ -9,6 +9,7 @@ mod alloc;
 mod cache;
 mod count;
 mod ctx;
+mod decoded;
 mod dispatch;
 mod emit;
 mod entry;

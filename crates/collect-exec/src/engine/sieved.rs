@@ -17,10 +17,10 @@ use ichnos_base::{Known, Lines, Sieve};
 use ichnos_isa_x86::{Inst, MemOperand, Role};
 
 use super::ctx::{
-    Changed, Ctx, SIEVE_CODE, SIEVE_DATA, SIEVE_FETCHED, SIEVE_LINES, SIEVE_ROW, SIEVE_SET,
-    SIEVE_SETS, SIEVE_SLOTS, SIEVE_STORED, SIEVE_WAYS, reg,
+    Changed, Ctx, SIEVE_CODE, SIEVE_DATA, SIEVE_FETCHED, SIEVE_LINES, SIEVE_LOADED, SIEVE_ROW,
+    SIEVE_SET, SIEVE_SETS, SIEVE_SLOTS, SIEVE_STORED, SIEVE_WAY, SIEVE_WAYS, reg,
 };
-use super::{flexible, state, sys, tap, tell, thread, trace};
+use super::{decoded, flexible, state, sys, tap, tell, thread, trace};
 use crate::sieve::{self, COUNTERS_LEN, LOADS, MOST_THREADS, STORES, line};
 use crate::words::{Lane, Run};
 use crate::{window, words};
@@ -112,12 +112,27 @@ impl Way {
         word(ctx, self.0)
     }
 
-    /// Where its times are: when it was loaded from, and when it was stored to.
+    /// Another line comes here. It has no slot yet.
+    fn put(self, ctx: &Ctx, line: u64) {
+        *self.line(ctx) = line;
+        *word(ctx, self.0 + 3 * u64::from(SIEVE_ROW)) = Slot::of(ctx, line).0;
+    }
+
+    fn slot(self, ctx: &Ctx) -> Slot {
+        Slot(*word(ctx, self.0 + 3 * u64::from(SIEVE_ROW)))
+    }
+
+    /// Where its times are: when it was loaded from or used, and when it was stored to.
     fn times(self, ctx: &Ctx) -> [u64; 2] {
-        let slot = Slot::of(ctx, *self.line(ctx));
+        let slot = self.slot(ctx);
         if *slot.line(ctx) == *self.line(ctx) {
             return [slot.used(), slot.stored()];
         }
+        self.own_times()
+    }
+
+    /// Where they are if it is in no slot.
+    fn own_times(self) -> [u64; 2] {
         [self.0 + u64::from(SIEVE_ROW), self.0 + 2 * u64::from(SIEVE_ROW)]
     }
 
@@ -141,15 +156,29 @@ impl Slot {
     }
 
     fn line(self, ctx: &Ctx) -> &mut u64 {
-        word(ctx, u64::from(SIEVE_LINES) + 2 * self.0)
+        word(ctx, u64::from(SIEVE_LINES) + 4 * self.0)
     }
 
     fn used(self) -> u64 {
-        u64::from(SIEVE_LINES) + 2 * self.0 + 8
+        u64::from(SIEVE_LOADED) + 4 * self.0
     }
 
     fn stored(self) -> u64 {
-        u64::from(SIEVE_STORED) + self.0
+        u64::from(SIEVE_STORED) + 4 * self.0
+    }
+
+    /// Takes in the line of a way, with its times; those of the line before go back to its way.
+    fn take(self, ctx: &Ctx, way: Way) {
+        let from = word(ctx, u64::from(SIEVE_WAY) + 4 * self.0);
+        if *self.line(ctx) != 0 {
+            let before = Way(*from);
+            let [age, stored] = [before.age(ctx), *word(ctx, self.stored())];
+            let [age_at, stored_at] = before.own_times();
+            (*word(ctx, age_at), *word(ctx, stored_at)) = (age, stored);
+        }
+        let [used, stored] = way.own_times().map(|at| *word(ctx, at));
+        (*word(ctx, self.used()), *word(ctx, self.stored())) = (used, stored);
+        (*self.line(ctx), *from) = (*way.line(ctx), way.0);
     }
 }
 
@@ -171,7 +200,7 @@ fn clear(ctx: &Ctx, sieve: &Sieve) {
             *fetched(ctx, *word(ctx, way + u64::from(SIEVE_ROW))) = 0;
         }
     }
-    words_at(ctx, u64::from(SIEVE_LINES), 3 << SIEVE_SLOTS).fill(0);
+    words_at(ctx, u64::from(SIEVE_LINES), 4 << SIEVE_SLOTS).fill(0);
     words_at(ctx, u64::from(SIEVE_DATA), len(sieve.data)).fill(0);
     words_at(ctx, u64::from(SIEVE_CODE), len(sieve.code)).fill(0);
 }
@@ -317,7 +346,7 @@ fn prefetch(ctx: &mut Ctx, at: u64) {
 }
 
 fn forget_line(ctx: &Ctx, way: Way) {
-    let slot = Slot::of(ctx, *way.line(ctx));
+    let slot = way.slot(ctx);
     if *slot.line(ctx) == *way.line(ctx) {
         *slot.line(ctx) = 0;
     }
@@ -327,17 +356,24 @@ fn forget_line(ctx: &Ctx, way: Way) {
 /// What the glue does with an access to a line.
 fn touch(ctx: &mut Ctx, at: u64, what: u64) {
     ctx.clock += u64::from(TICK);
-    let way = ways_of(ctx, at).find(|way| *way.line(ctx) == at);
-    let time = usize::from(what == line::STORE);
-    if let Some(way) = way {
-        *word(ctx, way.times(ctx)[time]) = ctx.clock;
-        return;
+    let slot = Slot::of(ctx, at);
+    let mut told = false;
+    if *slot.line(ctx) != at {
+        let known = ways_of(ctx, at).find(|way| *way.line(ctx) == at);
+        told = known.is_none();
+        let Some(way) = known.or_else(|| tell_line(ctx, at, what)) else { return };
+        slot.take(ctx, way);
     }
-    let oldest = ways_of(ctx, at).min_by_key(|way| match *way.line(ctx) {
-        0 => 0,
-        _ => way.age(ctx),
-    });
-    let Some(way) = oldest else { return };
+    *word(ctx, slot.used()) = ctx.clock;
+    // Of a set that is not known whole, only what comes later is news.
+    if what == line::STORE && (ctx.data_whole != 0 || !told) {
+        *word(ctx, slot.stored()) = ctx.clock;
+    }
+}
+
+/// Tells a line that is not known, with the one that goes: its way.
+fn tell_line(ctx: &mut Ctx, at: u64, what: u64) -> Option<Way> {
+    let way = oldest(ctx, at)?;
     let gone = *way.line(ctx);
     let dirty = if gone != 0 && way.is_stored_to(ctx) { line::STORE } else { 0 };
     if gone != 0 && ctx.data_whole != 0 {
@@ -349,11 +385,25 @@ fn touch(ctx: &mut Ctx, at: u64, what: u64) {
         trace::event(ctx, words::LINE, at | what);
     }
     forget_line(ctx, way);
-    // It has no slot yet, so its times are with its way.
-    *way.line(ctx) = at;
-    let news = what == line::STORE && ctx.data_whole != 0;
-    let times = [ctx.clock, if news { ctx.clock } else { 0 }];
-    way.times(ctx).into_iter().zip(times).for_each(|(place, time)| *word(ctx, place) = time);
+    way.put(ctx, at);
+    way.times(ctx).into_iter().for_each(|time| *word(ctx, time) = 0);
+    Some(way)
+}
+
+/// The way of a line's set that is empty, or whose line was used before all others.
+fn oldest(ctx: &Ctx, at: u64) -> Option<Way> {
+    let mut oldest = None;
+    let mut least = u64::MAX;
+    for way in ways_of(ctx, at) {
+        if *way.line(ctx) == 0 {
+            return Some(way);
+        }
+        let age = way.age(ctx);
+        if age < least {
+            (oldest, least) = (Some(way), age);
+        }
+    }
+    oldest
 }
 
 fn instead(comes: u64, goes: u64) -> [u8; words::INSTEAD_LEN] {
@@ -378,7 +428,7 @@ pub fn undone(ctx: &mut Ctx, (block, rest): (u32, u32), used: bool) {
 
 /// Takes back what the instruction at which the program stands has changed before it faulted: how many lines it told.
 fn undo(ctx: &mut Ctx) -> u64 {
-    let (Some(sieve), Some(inst)) = (state::get().sieve, flexible::inst_at(ctx.rip).ok()) else {
+    let (Some(sieve), Some(inst)) = (state::get().sieve, decoded::inst_at(ctx.rip).ok()) else {
         return 0;
     };
     let mut told = 0;
@@ -427,9 +477,10 @@ fn last_access(ctx: &Ctx, inst: &Inst) -> Option<(Role, u64)> {
 fn put_back(ctx: &Ctx, changed: Changed) {
     let way = Way(changed.way);
     forget_line(ctx, way);
-    *way.line(ctx) = changed.gone;
-    *word(ctx, changed.way + u64::from(SIEVE_ROW)) = changed.used;
-    *word(ctx, changed.way + 2 * u64::from(SIEVE_ROW)) = changed.stored;
+    way.put(ctx, changed.gone);
+    let [age, stored] = way.own_times();
+    *word(ctx, age) = changed.used.max(changed.stored);
+    *word(ctx, stored) = changed.stored;
 }
 
 fn put_back_code(ctx: &Ctx, changed: Changed) {

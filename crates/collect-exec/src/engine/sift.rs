@@ -18,7 +18,7 @@ use std::ops::Range;
 use ichnos_base::{Lines, Sieve};
 use ichnos_isa_x86::{AddrExpr, Effects, Flags, Flow, Inst, MemOperand, Role, Scratch};
 
-use super::ctx::{SIEVE_FETCHED, SIEVE_LINES, SIEVE_SET, SIEVE_SLOTS, at};
+use super::ctx::{SIEVE_FETCHED, SIEVE_SET, SIEVE_SLOTS, at};
 use super::emit::{Emit, Gp};
 use super::fragment::{ExitKind, Spills};
 use super::group::{self, Asked, Group, may_fault};
@@ -256,7 +256,7 @@ impl Sifter {
         let apart = emit.jump_if(NOT_EQUAL);
         emit.shr32(slot.reg, (lines.shift - 3) as u8);
         emit.and32(slot.reg, ((1 << SIEVE_SLOTS) - 1) << 3);
-        slots::twice(emit, CMP, line.reg, (slot.reg, SIEVE_LINES));
+        Place::In(slot.reg).op_line(emit, CMP, line.reg);
         let from = emit.jump_if(NOT_EQUAL);
         load_time(emit, line.reg, last);
         let time = if group.stores() { Time::Stored } else { Time::Loaded };
@@ -295,7 +295,7 @@ impl Sifter {
                     operand.address.disp as u64 & (u64::MAX << self.sieve.data.shift),
                 );
                 let place = place.unwrap_or(0);
-                emit.gs_op(CMP, line.reg, SIEVE_LINES + 2 * place);
+                Place::At(place).op_line(emit, CMP, line.reg);
                 Place::At(place)
             }
         };

@@ -4,7 +4,7 @@
 use ichnos_base::Lines;
 use ichnos_isa_x86::{AddrExpr, Index, Segment};
 
-use super::ctx::{SIEVE_LINES, SIEVE_SLOTS, SIEVE_STORED, at};
+use super::ctx::{SIEVE_LINES, SIEVE_LOADED, SIEVE_SLOTS, SIEVE_STORED, at};
 use super::emit::{Emit, Gp};
 
 /// `cmp reg, place`.
@@ -34,24 +34,30 @@ pub enum Place {
 impl Place {
     /// An instruction between a register and a time of the slot's line.
     pub fn op(self, emit: &mut Emit, opcode: u8, reg: Gp, time: Time) {
-        match (self, time) {
-            (Self::In(slot), Time::Loaded) => twice(emit, opcode, reg, (slot, SIEVE_LINES + 8)),
-            (Self::In(slot), Time::Stored) => {
-                let rex = 0x48 | (reg.0 >> 3) << 2 | slot.0 >> 3;
-                emit.raw(&[0x65, rex, opcode, 0x80 | (reg.0 & 7) << 3 | slot.0 & 7]);
-                emit.raw(&SIEVE_STORED.to_le_bytes());
+        let offset = match time {
+            Time::Loaded => SIEVE_LOADED,
+            Time::Stored => SIEVE_STORED,
+        };
+        self.op_at(emit, opcode, reg, offset);
+    }
+
+    /// An instruction between a register and the slot's line.
+    pub fn op_line(self, emit: &mut Emit, opcode: u8, reg: Gp) {
+        self.op_at(emit, opcode, reg, SIEVE_LINES);
+    }
+
+    /// An instruction between a register and a word of all slots that begins at an offset.
+    fn op_at(self, emit: &mut Emit, opcode: u8, reg: Gp, offset: u32) {
+        match self {
+            Self::At(place) => emit.gs_op(opcode, reg, offset + 4 * place),
+            Self::In(slot) => {
+                // gs:[slot * 4 + offset]
+                let rex = 0x48 | (reg.0 >> 3) << 2 | (slot.0 >> 3) << 1;
+                emit.raw(&[0x65, rex, opcode, 4 | (reg.0 & 7) << 3, 0x85 | (slot.0 & 7) << 3]);
+                emit.raw(&offset.to_le_bytes());
             }
-            (Self::At(place), Time::Loaded) => emit.gs_op(opcode, reg, SIEVE_LINES + 8 + 2 * place),
-            (Self::At(place), Time::Stored) => emit.gs_op(opcode, reg, SIEVE_STORED + place),
         }
     }
-}
-
-/// An instruction between a register and `gs:[index * 2 + offset]`.
-pub fn twice(emit: &mut Emit, opcode: u8, reg: Gp, (index, offset): (Gp, u32)) {
-    let rex = 0x48 | (reg.0 >> 3) << 2 | (index.0 >> 3) << 1;
-    emit.raw(&[0x65, rex, opcode, 4 | (reg.0 & 7) << 3, 0x45 | (index.0 & 7) << 3]);
-    emit.raw(&offset.to_le_bytes());
 }
 
 /// Puts the time of a reference into a register.
@@ -87,5 +93,5 @@ pub fn look_up(emit: &mut Emit, (line, slot): (Gp, Gp), size: u32, lines: Lines)
     emit.and64(line, keep);
     emit.shr32(slot, (lines.shift - 3) as u8);
     emit.and32(slot, ((1 << SIEVE_SLOTS) - 1) << 3);
-    twice(emit, CMP, line, (slot, SIEVE_LINES));
+    Place::In(slot).op_line(emit, CMP, line);
 }

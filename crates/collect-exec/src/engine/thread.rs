@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ichnos_tap::Life;
 
 use super::ctx::{Ctx, SIEVE_END};
+use super::decoded::Decoded;
 use super::glue;
 use super::lock::Lock;
 use super::maps::{self, Table};
@@ -57,6 +58,8 @@ pub struct Thread {
     pub begun: Begun,
     /// What was told about the process's memory.
     pub maps: Arc<Lock<Table>>,
+    /// Instructions that are looked at each time they run.
+    pub decoded: Decoded,
     /// The place of the process that begins with this thread.
     pub life: Option<&'static Life>,
 }
@@ -108,6 +111,7 @@ pub fn create(seed: Seed) -> Option<&'static mut Ctx> {
         creator: seed.creator,
         begun: Begun::default(),
         maps: seed.maps,
+        decoded: Decoded::default(),
         life: seed.life,
     });
     // SAFETY: the block is mapped, aligned, zero or left by a thread that has ended.

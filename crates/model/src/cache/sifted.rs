@@ -48,21 +48,26 @@ fn lines(cache: &CacheConfig) -> Option<Lines> {
     Some(Lines { shift, sets, ways: cache.ways, known })
 }
 
-/// How many lines ahead the next level's set is looked at, so that the host has it at hand by then: most lines that are told miss
-/// the first level, and the tables of a large cache do not fit into those of the host.
-const AHEAD: usize = 8;
+/// For how many lines at once the next level's sets are looked at before they are asked: most lines that are told miss
+/// the first level, the tables of a large cache do not fit into those of the host, and the host waits for
+/// many words at once no longer than for one.
+const AT_ONCE: usize = 16;
 
 impl<O: Observe> Hierarchy<O> {
     /// Lines that were told.
     pub(super) fn told_lines(&mut self, thread: &Thread, lines: &[Line]) {
         let below = self.graph.nodes.get(thread.ports.data).map_or(MEMORY, |node| node.next);
-        for (i, &line) in lines.iter().enumerate() {
-            if let (Some(node), Some(Line::Instead { line, .. })) =
-                (self.graph.nodes.get(below), lines.get(i + AHEAD))
-            {
-                node.look_ahead(line.0 ^ thread.space);
+        for lines in lines.chunks(AT_ONCE) {
+            if let Some(node) = self.graph.nodes.get(below) {
+                for line in lines {
+                    if let Line::Instead { line, .. } = line {
+                        node.look_ahead(line.0 ^ thread.space);
+                    }
+                }
             }
-            self.told_line(thread, line);
+            for &line in lines {
+                self.told_line(thread, line);
+            }
         }
     }
 
