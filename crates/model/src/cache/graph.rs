@@ -24,7 +24,7 @@ use ichnos_base::{GuestVa, LineAddr};
 
 use super::config::{Allocate, Inclusion, WritePolicy};
 use super::entry::{PREFETCHED, Resident};
-use super::node::{Met, Node, Part};
+use super::node::{Met, Node, Part, Quick};
 use super::stats::MemoryStats;
 use crate::ByKind;
 use crate::prefetch::{Fill, Outcome, Seen, Wanted};
@@ -158,13 +158,30 @@ impl Graph {
     ) -> Option<u32> {
         let node = self.nodes.get_mut(id)?;
         let line = request.part.addr >> node.shift;
+        let next = node.next;
         let gone = node.exchange(gone >> node.shift, line, request.part)?;
-        let served = self.read_next(id, request);
+        let served = self.read(next, request);
         if served.dirty != 0 {
             self.nodes[id].receive_dirt(line);
         }
         self.dispose(id, gone.line(), gone.dirty() | dirty);
         Some(served.level)
+    }
+
+    /// Asks a node for the bytes of a request that lie in one of its lines: as [`Graph::request`] does, in fewer steps if it
+    /// is a plain cache.
+    fn read(&mut self, id: usize, request: Request) -> Served {
+        let request = Request { part: Part { write: false, ..request.part }, ..request };
+        let Some(node) = self.nodes.get_mut(id) else { return self.ask_memory(request) };
+        let (line, kind) = (request.part.addr >> node.shift, request.part.kind);
+        match node.quick_read(line, kind) {
+            Quick::Hit => Served { level: node.level, dirty: 0 },
+            Quick::Miss => {
+                node.count_quick_miss(kind);
+                self.miss(id, line, request)
+            }
+            Quick::Unknown => self.request(id, request),
+        }
     }
 
     /// Asks the next node for the bytes of a request.

@@ -209,11 +209,23 @@ impl Node {
     /// tells.
     #[inline]
     pub(crate) fn quick(&mut self, line: u64, kind: Kind) -> Quick {
+        let back = self.write == WritePolicy::Back;
+        let dirties = if kind as u8 == Kind::Store as u8 && back { DIRTY } else { 0 };
+        self.quick_use(line, kind, dirties)
+    }
+
+    /// The same for a request from above, which reads whatever caused it.
+    #[inline]
+    pub(crate) fn quick_read(&mut self, line: u64, kind: Kind) -> Quick {
+        self.quick_use(line, kind, 0)
+    }
+
+    #[inline(always)]
+    fn quick_use(&mut self, line: u64, kind: Kind, dirties: u64) -> Quick {
         if !self.plain {
             return Quick::Unknown;
         }
         let back = self.write == WritePolicy::Back;
-        let dirties = if kind as u8 == Kind::Store as u8 && back { DIRTY } else { 0 };
         let Found::Hit { flags, .. } = self.array.access(line, dirties, PREFETCHED) else {
             return Quick::Miss;
         };
