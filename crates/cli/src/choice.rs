@@ -23,8 +23,8 @@ pub struct ChoiceArgs {
     #[arg(long, value_name = "EXEC:INST", value_parser = turns)]
     sample: Option<(u64, u64)>,
     /// Record from here on: a count of each thread's own instructions, or events, (`10M`), or a time after
-    /// the program's start (`2s`, `500ms`); or, of programs built by `ichnos cc`, a function (`@solve`) or a marker of
-    /// `docs/ichnos_marker.h` (`marker:solve`): each time that it is entered.
+    /// the program's start (`2s`, `500ms`); or a function (`@solve`, by its symbol) or a marker of
+    /// `docs/ichnos_marker.h` (`marker:solve`): each time that a thread enters it.
     #[arg(long, value_name = "COUNT|TIME|@FUNCTION|marker:NAME", value_parser = place)]
     start: Option<Place>,
     /// Record until here, likewise; the program runs on.
@@ -62,6 +62,12 @@ enum Place {
     Count(u64),
     Time(Duration),
     Function(String),
+}
+
+fn function(name: &str) -> Result<exec::Function> {
+    let begin = || name.chars().take(32).collect::<String>();
+    exec::Function::new(name)
+        .with_context(|| format!("the name of the function `{}...` is too long", begin()))
 }
 
 fn turns(text: &str) -> Result<(u64, u64), String> {
@@ -125,6 +131,14 @@ impl ChoiceArgs {
         !some && every.is_none() && !control && !paused
     }
 
+    /// The function at which the recording begins, if one does.
+    pub fn begins_at(&self) -> Option<&str> {
+        match &self.start {
+            Some(Place::Function(name)) => Some(name),
+            _ => None,
+        }
+    }
+
     /// How much the planner should do about what is recorded.
     pub const fn level(&self) -> Level {
         if self.sample.is_some() { Level::Superblock } else { Level::Flow }
@@ -143,17 +157,13 @@ impl ChoiceArgs {
         match start {
             Some(Place::Count(count)) => choice.start = *count,
             Some(Place::Time(time)) => choice.start_after = Some(*time),
-            Some(Place::Function(_)) => {
-                bail!("functions begin and end what is recorded of programs built by `ichnos cc`")
-            }
+            Some(Place::Function(name)) => choice.functions[0] = Some(function(name)?),
             None => {}
         }
         match stop {
             Some(Place::Count(count)) => choice.stop = *count,
             Some(Place::Time(time)) => choice.stop_after = Some(*time),
-            Some(Place::Function(_)) => {
-                bail!("functions begin and end what is recorded of programs built by `ichnos cc`")
-            }
+            Some(Place::Function(name)) => choice.functions[1] = Some(function(name)?),
             None => {}
         }
         Ok(Some(choice))

@@ -76,6 +76,10 @@ impl KeepArgs {
         let file = sink.into_inner().into_inner();
         if let Some(file) = file.filter(|_| !self.quiet) {
             report(&file, live.cut_short);
+            let nothing = file.written().is_some_and(|(totals, _)| totals.insns == 0);
+            if let Some(name) = self.live.begins_at().filter(|_| nothing) {
+                eprintln!("ichnos: no thread entered a function with the symbol `{name}`");
+            }
         }
         Ok(live.ending)
     }

@@ -222,6 +222,11 @@ impl LiveArgs {
         launch.spawn().with_context(|| program.to_string_lossy().into_owned())
     }
 
+    /// The function at which the recording begins, if one does.
+    pub fn begins_at(&self) -> Option<&str> {
+        self.choice.begins_at()
+    }
+
     /// Records not everything but this.
     pub fn choose(&mut self, choice: ChoiceArgs) {
         self.choice = choice;

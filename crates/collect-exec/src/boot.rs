@@ -38,6 +38,8 @@ pub struct Boot {
     pub counted: u64,
     /// What is: start, stop, and turns of not recorded and recorded instructions.
     pub plan: [u64; 4],
+    /// The functions that begin and end it.
+    pub gates: [Gate; 2],
     /// What is kept back, if not zero: lines and sets as powers of two, and
     /// lines known and lines in all of each set, of code, then of data.
     pub sieve: [u64; 8],
@@ -45,6 +47,37 @@ pub struct Boot {
     pub cache: u64,
     /// Diagnostics: bit 0 says to tell statistics at exit.
     pub debug: u64,
+}
+
+/// The name of a function, and zeros behind it; none if it is empty.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gate([u8; Self::LEN]);
+
+impl Gate {
+    const LEN: usize = 1024;
+    /// No function.
+    pub const NONE: Self = Self([0; Self::LEN]);
+
+    /// A function's name, if it is not too long.
+    pub fn new(name: &str) -> Option<Self> {
+        let mut gate = Self::NONE;
+        gate.0
+            .get_mut(..name.len())
+            .filter(|_| name.len() < Self::LEN)?
+            .copy_from_slice(name.as_bytes());
+        Some(gate)
+    }
+
+    /// Whether there is none.
+    pub fn is_none(&self) -> bool {
+        self.0[0] == 0
+    }
+
+    /// The name.
+    pub fn name(&self) -> &[u8] {
+        self.0.split(|&byte| byte == 0).next().unwrap_or_default()
+    }
 }
 
 impl Boot {

@@ -39,6 +39,24 @@ fn samples_and_windows_keep_the_rules() {
 }
 
 #[test]
+fn functions_begin_and_end_what_is_recorded() {
+    let folder = Folder::new();
+    let program = "/bin/true";
+    let run = |flags: &[&str]| {
+        ichnos(&folder, &[&["record", "-o", "t.ichnos"], flags, &["--", program]].concat())
+    };
+    // A function of a library.
+    let from_exit = run(&["--start", "@exit"]);
+    assert_eq!(from_exit.status, 0, "{}", from_exit.stderr);
+    let dump = checked(&folder, "t.ichnos");
+    assert!(gaps(&dump, "window") > 0 && dump.lines().any(|l| l.contains(" I ")));
+    let nowhere = run(&["--start", "@no_such_function"]);
+    assert_eq!(nowhere.status, 0, "{}", nowhere.stderr);
+    assert!(nowhere.stderr.contains("the symbol `no_such_function`"), "{}", nowhere.stderr);
+    assert!(!checked(&folder, "t.ichnos").lines().any(|l| l.contains(" I ")));
+}
+
+#[test]
 fn a_recording_is_switched_while_it_runs() {
     let folder = Folder::new();
     let script = "i=0; while [ ! -e done ]; do i=$((i+1)); done";

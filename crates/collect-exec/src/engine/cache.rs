@@ -22,7 +22,7 @@ use super::mangle::reach;
 use super::pages::Pages;
 use super::places::{self, Gap};
 use super::translate::{Draft, Failure, Surroundings, Tracing, translate};
-use super::{sieved, sync, sys, tap, trace};
+use super::{gates, sieved, sync, sys, tap, trace};
 use crate::window;
 use crate::words::RoadmapHead;
 
@@ -95,7 +95,9 @@ impl Surroundings for Around<'_> {
     }
 
     fn has_fragment(&self, pc: u64) -> bool {
-        self.by_pc.contains_key(&pc) || self.tracing == Tracing::Whole && sync::is_entry(pc)
+        self.by_pc.contains_key(&pc)
+            || self.tracing == Tracing::Whole && sync::is_entry(pc)
+            || self.counted && gates::is_gate(pc)
     }
 
     fn tracing(&self) -> Tracing {

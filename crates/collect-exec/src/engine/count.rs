@@ -14,7 +14,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::ctx::{Ctx, reg};
-use super::{glue, state, tap, trace};
+use super::{gates, glue, state, tap, trace};
 use crate::words;
 
 /// How many instructions run at most before the user's switch is looked at.
@@ -102,7 +102,9 @@ fn grant(ctx: &mut Ctx, done: u64) -> bool {
     let budget = (stretch.end - done).min(CHUNK);
     ctx.granted = done + budget;
     ctx.budget = budget - 1;
-    stretch.recorded && !off
+    // SAFETY: the thread's data lives as long as its context.
+    let outside = gates::any() && unsafe { !(*ctx.thread).inside };
+    stretch.recorded && !off && !outside
 }
 
 /// A thread has used up its budget and stands before a block.

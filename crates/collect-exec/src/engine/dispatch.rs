@@ -8,7 +8,7 @@ use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE, exit, reg};
 use super::fragment::{Exit, ExitKind, Kind, PadKind};
 use super::state::{self, State};
 use super::translate::Failure;
-use super::{count, flexible, sieved, signals, sync, sys, syscalls, trace};
+use super::{count, flexible, gates, sieved, signals, sync, sys, syscalls, trace};
 use crate::words;
 
 /// Called by the glue, on the engine's stack, with the program's state in the context.
@@ -121,7 +121,12 @@ fn left_by(ctx: &mut Ctx, exit: Exit, number: u64) -> Way {
             return Way::Resume;
         }
         ExitKind::Mark => {
-            sync::at(ctx, exit.target);
+            if gates::is_gate(exit.target) && gates::at(ctx, exit.target) {
+                return Way::Plain;
+            }
+            if ctx.recorded != 0 && sync::is_mark(exit.target) {
+                sync::at(ctx, exit.target);
+            }
             ctx.target = exit.stub;
             return Way::Resume;
         }

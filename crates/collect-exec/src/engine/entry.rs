@@ -13,7 +13,7 @@ use super::places::{self, first_gaps};
 use super::signals;
 use super::state::{self, State};
 use super::thread::Seed;
-use super::{alloc, count, glue, maps, sieved, sys, thread, trace};
+use super::{alloc, count, gates, glue, maps, sieved, sys, thread, trace};
 use crate::boot::{Boot, NAME};
 use crate::words;
 
@@ -67,6 +67,7 @@ fn run(boot: &Boot) -> ! {
     let counted = traced && boot.counted != 0;
     let [start, stop, plain, recorded] = boot.plan;
     count::set(count::Plan { start, stop, turns: (plain, recorded) });
+    gates::set(boot.gates);
     let sieve = boot.sieve().filter(|_| traced);
     let cache = Cache::new(&first_gaps(&mappings(), boot.cache), counted, sieve);
     state::set(State {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::ctx::Ctx;
 use super::pages::read_file;
-use super::{places, state, sync, sys, trace};
+use super::{gates, places, state, sync, sys, trace};
 use crate::words::{self, MOST_ITEM, map_bits};
 
 /// The kernel keeps a stack so far from the mapping below.
@@ -206,6 +206,7 @@ fn tell_map(ctx: &mut Ctx, vma: &Vma) {
     let code = map_bits::EXEC | map_bits::FILE;
     if vma.bits & code == code {
         sync::learn(&vma.path, vma.start, vma.offset);
+        gates::learn(&vma.path, vma.start, vma.offset);
     }
 }
 

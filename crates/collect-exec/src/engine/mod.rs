@@ -17,6 +17,7 @@ mod evict;
 mod exits;
 mod flexible;
 mod fragment;
+mod gates;
 mod glue;
 mod group;
 mod guards;

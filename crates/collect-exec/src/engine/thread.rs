@@ -18,7 +18,7 @@ use super::signals::{Actions, AltStack, Queue};
 use super::state;
 use super::sync::Begun;
 use super::sys;
-use super::{count, trace, xstate};
+use super::{count, gates, trace, xstate};
 use crate::sieve::COUNTERS_LEN;
 use crate::{window, words};
 
@@ -58,6 +58,8 @@ pub struct Thread {
     pub begun: Begun,
     /// What was told about the process's memory.
     pub maps: Arc<Lock<Table>>,
+    /// Whether it has entered the function that begins what is recorded, and not yet the one that ends it.
+    pub inside: bool,
     /// Instructions that are looked at each time they run.
     pub decoded: Decoded,
     /// The place of the process that begins with this thread.
@@ -111,6 +113,7 @@ pub fn create(seed: Seed) -> Option<&'static mut Ctx> {
         creator: seed.creator,
         begun: Begun::default(),
         maps: seed.maps,
+        inside: gates::begins_inside(),
         decoded: Decoded::default(),
         life: seed.life,
     });

@@ -26,7 +26,7 @@ use super::inserted::Inserted;
 use super::mangle::{self, Source, Unsupported};
 use super::sift::{self, Stub};
 use super::superblock::{self, Decoded};
-use super::sync;
+use super::{gates, sync};
 
 /// The number of the interrupt by which 32-bit programs call the kernel.
 const OLD_SYSCALL: u8 = 0x80;
@@ -191,7 +191,8 @@ pub fn translate(
     }
     draft.entry = draft.emit.offset();
     draft.site(pc, Spills::NONE);
-    let marked = around.tracing() == Tracing::Whole && sync::is_mark(pc);
+    let marked = around.tracing() == Tracing::Whole && sync::is_mark(pc)
+        || around.counted() && gates::is_gate(pc);
     if marked {
         draft.leave(ExitKind::Mark, pc);
     }

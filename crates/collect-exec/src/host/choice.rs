@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::channel::Channel;
+use crate::boot::Gate;
 
 /// What is recorded. Counts are of each thread's own instructions, from its beginning (or since its
 /// process last executed a program); it changes at the next block after each.
@@ -21,6 +22,20 @@ pub struct Choice {
     pub stop_after: Option<Duration>,
     /// Nothing until somebody switches it on.
     pub paused: bool,
+    /// What each thread runs from where it enters the first of these functions to where it enters the second.
+    pub functions: [Option<Function>; 2],
+}
+
+/// The name of a function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Function(Gate);
+
+impl Function {
+    /// By its symbol; nothing if that has a thousand letters and more.
+    #[must_use]
+    pub fn new(symbol: &str) -> Option<Self> {
+        Gate::new(symbol).map(Self)
+    }
 }
 
 impl Default for Choice {
@@ -32,6 +47,7 @@ impl Default for Choice {
             start_after: None,
             stop_after: None,
             paused: false,
+            functions: [None; 2],
         }
     }
 }
@@ -41,6 +57,11 @@ impl Choice {
     pub(super) fn plan(&self) -> [u64; 4] {
         let (plain, recorded) = self.sample.unwrap_or((0, 0));
         [self.start, self.stop, plain, recorded]
+    }
+
+    /// The functions, as the engine is told.
+    pub(super) fn gates(&self) -> [Gate; 2] {
+        self.functions.map(|function| function.map_or(Gate::NONE, |function| function.0))
     }
 
     /// Whether nothing is recorded at first.

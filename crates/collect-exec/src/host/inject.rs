@@ -128,6 +128,7 @@ fn boot(remote: &Remote, reserved: &[[u64; 2]], order: &Order) -> Boot {
         traced: u64::from(order.how.traced),
         counted: u64::from(order.how.choice.is_some()),
         plan: order.how.choice.unwrap_or_default().plan(),
+        gates: order.how.choice.unwrap_or_default().gates(),
         sieve: Boot::numbers(order.how.sieve),
         cache: order.how.cache,
         debug: order.how.debug,

@@ -22,7 +22,7 @@ mod told;
 mod varying;
 mod vdso;
 
-pub use choice::Choice;
+pub use choice::{Choice, Function};
 pub use collect::{CollectError, Outcome, Watch};
 pub use control::{Switch, control};
 pub use launch::{Launch, Randomize, Record, Tracee, Vdso};

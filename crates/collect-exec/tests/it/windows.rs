@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use ichnos_base::{Batch, Event, Record, Sink, ThreadId};
-use ichnos_collect_exec::{Choice, Launch, Record as What, Vdso};
+use ichnos_collect_exec::{Choice, Function, Launch, Record as What, Vdso};
 
 use super::{Link, PINNED, guest};
 
@@ -125,5 +125,64 @@ fn nothing_is_lost_between_windows() {
         assert_eq!(outcome.status, super::native(&program, &[]).status, "{name}");
         let insns: usize = keep.0.values().map(|thread| thread.insns.len()).sum();
         assert!(insns > 1000, "{name}: {insns}");
+    }
+}
+
+/// The address of a function of a program that lies where its file says.
+fn address(program: &Path, name: &str) -> u64 {
+    let symbols = std::process::Command::new("nm").arg(program).output().expect("nm runs").stdout;
+    let symbols = String::from_utf8_lossy(&symbols).into_owned();
+    let line = symbols.lines().find(|line| line.ends_with(&format!(" T {name}")));
+    let digits = line.and_then(|line| line.split(' ').next()).expect("the function has a symbol");
+    u64::from_str_radix(digits, 16).expect("an address")
+}
+
+/// The instructions of the whole, in which thread and at which place, between the entries of two functions. Without the
+/// first, a thread begins inside.
+fn between(whole: &Keep, [begin, end]: [Option<u64>; 2]) -> Vec<(u32, usize)> {
+    let mut found = Vec::new();
+    for (&id, thread) in &whole.0 {
+        let mut inside = begin.is_none();
+        for (at, (_, records)) in thread.insns.iter().enumerate() {
+            let Record::Insn { pc, .. } = records[0] else { panic!("no instruction") };
+            inside = if Some(pc.0) == begin { true } else { inside && Some(pc.0) != end };
+            if inside {
+                found.push((id, at));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn functions_begin_and_end_windows() {
+    let program = guest("gates", Link::Static);
+    let whole = record(&program, &[], None);
+    let sides = [
+        [Some("work"), Some("rest")],
+        [Some("rest"), Some("work")],
+        [Some("last"), None],
+        [None, Some("work")],
+        [Some("no_such_function"), Some("work")],
+    ];
+    for names in sides {
+        let functions = names.map(|name| name.and_then(Function::new));
+        let part = record(&program, &[], Some(Choice { functions, ..Choice::default() }));
+        compare(&whole, &part);
+        let mut places = Vec::new();
+        for (&id, thread) in &part.0 {
+            let mut at = 0;
+            for (missing, _) in &thread.insns {
+                at += *missing as usize;
+                places.push((id, at));
+                at += 1;
+            }
+        }
+        let known = names.map(|name| name.filter(|name| *name != "no_such_function"));
+        let want = match (names[0], known[0]) {
+            (Some(_), None) => Vec::new(),
+            _ => between(&whole, known.map(|name| name.map(|name| address(&program, name)))),
+        };
+        assert!(places == want, "{names:?}: {} and {}", places.len(), want.len());
     }
 }

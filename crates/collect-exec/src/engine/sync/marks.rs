@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::function::{FUNCTIONS, Operation};
-use super::symbols;
+use super::symbols::{self, Tables};
 use crate::engine::hash::Fast;
 use crate::engine::lock::Lock;
 use crate::engine::{maps, state};
@@ -40,7 +40,8 @@ pub fn learn(path: &[u8], start: u64, offset: u64) {
         return;
     }
     let names = FUNCTIONS.map(|(name, _)| name);
-    let found = symbols::find(path, library, &names, (start, offset));
+    let tables = if library { Tables::Offered } else { Tables::Lone };
+    let found = symbols::find(path, tables, &names, (start, offset));
     with(|marks| {
         for (which, addr) in found {
             marks.entries.insert(addr, FUNCTIONS[which].1);

@@ -44,20 +44,31 @@ impl Drop for File {
     }
 }
 
+/// Where names are looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tables {
+    /// What a library offers others.
+    Offered,
+    /// All functions of a program, if it has no loader.
+    Lone,
+    /// All that there are.
+    All,
+}
+
 /// The run-time addresses of functions, each with its place in `names`, in a file that is mapped at
-/// `(start, offset)`. If it is no library it must be a program without a loader.
+/// `(start, offset)`. An empty name is no function's.
 pub fn find(
     path: &[u8],
-    library: bool,
+    tables: Tables,
     names: &[&[u8]],
     (start, offset): (u64, u64),
 ) -> Vec<(usize, u64)> {
-    search(path, library, names, (start, offset)).unwrap_or_default()
+    search(path, tables, names, (start, offset)).unwrap_or_default()
 }
 
 fn search(
     path: &[u8],
-    library: bool,
+    tables: Tables,
     names: &[&[u8]],
     (start, offset): (u64, u64),
 ) -> Option<Vec<(usize, u64)>> {
@@ -72,7 +83,7 @@ fn search(
     for segment in segments.chunks_exact(56) {
         let kind = u32_at(segment, 0)?;
         let (at, addr, len) = (u64_at(segment, 8)?, u64_at(segment, 16)?, u64_at(segment, 32)?);
-        if kind == PT_INTERP && !library {
+        if kind == PT_INTERP && tables == Tables::Lone {
             return None;
         }
         if kind == PT_LOAD && at & !0xfff <= offset && offset < at.checked_add(len)? {
@@ -82,12 +93,20 @@ fn search(
     let bias = bias?;
     let sections = file.read(u64_at(&head, 40)?, 64 * count(60)?)?;
     let sections: Vec<&[u8]> = sections.chunks_exact(64).collect();
-    let wanted = if library { SHT_DYNSYM } else { SHT_SYMTAB };
-    let table = sections.iter().find(|s| u32_at(s, 4) == Some(wanted))?;
-    let strings = sections.get(u32_at(table, 40)? as usize)?;
-    let contents = |s: &[u8]| file.read(u64_at(s, 24)?, u64_at(s, 32)?);
-    let (symbols, strings) = (contents(table)?, contents(strings)?);
-    Some(symbols.chunks_exact(SYMBOL).filter_map(|s| named(s, &strings, names, bias)).collect())
+    let wanted: &[u32] = match tables {
+        Tables::Offered => &[SHT_DYNSYM],
+        Tables::Lone => &[SHT_SYMTAB],
+        Tables::All => &[SHT_DYNSYM, SHT_SYMTAB],
+    };
+    let mut found = Vec::new();
+    for table in sections.iter().filter(|s| u32_at(s, 4).is_some_and(|k| wanted.contains(&k))) {
+        let strings = sections.get(u32_at(table, 40)? as usize)?;
+        let contents = |s: &[u8]| file.read(u64_at(s, 24)?, u64_at(s, 32)?);
+        let (symbols, strings) = (contents(table)?, contents(strings)?);
+        let symbols = symbols.chunks_exact(SYMBOL);
+        found.extend(symbols.filter_map(|s| named(s, &strings, names, bias)));
+    }
+    Some(found)
 }
 
 /// The place and address of a symbol that is one of the names.
@@ -98,7 +117,7 @@ fn named(symbol: &[u8], strings: &[u8], names: &[&[u8]], bias: u64) -> Option<(u
     }
     let name = strings.get(u32_at(symbol, 0)? as usize..)?;
     let name = name.split(|&b| b == 0).next()?;
-    let which = names.iter().position(|n| *n == name)?;
+    let which = names.iter().position(|n| *n == name && !n.is_empty())?;
     Some((which, u64_at(symbol, 8)?.wrapping_add(bias)))
 }
 
@@ -117,10 +136,10 @@ mod tests {
         let start = u64::from_str_radix(words[0].split('-').next().unwrap(), 16).unwrap();
         let offset = u64::from_str_radix(words[2], 16).unwrap();
         let names: [&[u8]; 2] = [b"getppid", b"no_such_function"];
-        let found = find(words[5].as_bytes(), true, &names, (start, offset));
+        let found = find(words[5].as_bytes(), Tables::Offered, &names, (start, offset));
         let expected = libc::getppid as *const () as u64;
         assert!(found.contains(&(0, expected)), "{found:x?} {expected:#x}");
-        assert_eq!(find(words[5].as_bytes(), false, &names, (start, offset)), []);
-        assert_eq!(find(b"/proc/self/maps", true, &names, (0, 0)), []);
+        assert_eq!(find(words[5].as_bytes(), Tables::Lone, &names, (start, offset)), []);
+        assert_eq!(find(b"/proc/self/maps", Tables::Offered, &names, (0, 0)), []);
     }
 }

@@ -11,7 +11,7 @@ use crate::engine::ctx::{Ctx, reg};
 use crate::engine::lock::Lock;
 use crate::engine::maps::{self, Table};
 use crate::engine::thread::Seed;
-use crate::engine::{alloc, count, glue, sieved, state, sync, sys, tap, thread, trace};
+use crate::engine::{alloc, count, gates, glue, sieved, state, sync, sys, tap, thread, trace};
 use crate::words;
 
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
@@ -274,7 +274,7 @@ fn fork(ctx: &mut Ctx, request: &Request) -> Answer {
     // SAFETY: the thread's data lives as long as its context.
     let actions = unsafe { &*ctx.thread }.actions.lock();
     let result = trace::held(|| {
-        thread::held(|| sync::held(|| alloc::held(|| judged(args[0] as i64, call))))
+        thread::held(|| sync::held(|| gates::held(|| alloc::held(|| judged(args[0] as i64, call)))))
     });
     drop((threads, actions));
     if result != 0 {
