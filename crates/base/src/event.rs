@@ -136,6 +136,10 @@ pub enum Event<'a> {
 }
 
 impl Event<'_> {
+    /// The id of a [`Event::Marker`] which says that the trace holds one process of several: threads that its threads made, or that
+    /// made them, may be elsewhere.
+    pub const APART: u64 = 3;
+
     /// Its text and its bytes, empty where it has none.
     #[must_use]
     pub const fn texts(&self) -> (&str, &[u8]) {

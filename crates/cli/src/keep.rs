@@ -11,6 +11,7 @@ use ichnos_base::{Batch, Null, Record, Sink};
 use ichnos_collect_asm::Outcome;
 use ichnos_report::number::thousands;
 
+use crate::apart::Traces;
 use crate::behind::Behind;
 use crate::choice::ChoiceArgs;
 use crate::distances::Distances;
@@ -24,8 +25,8 @@ use crate::tool::Tool;
 /// What to collect, and where to.
 #[derive(Args, Clone, Debug)]
 pub struct KeepArgs {
-    /// The trace file; `none` collects and drops. Without this: PROG.PID.ichnos here, PID being
-    /// that of ichnos.
+    /// The trace file; `none` collects and drops. `%p` in it stands for the number of a process, each of which then
+    /// has a file of its own. Without this: PROG.PID.ichnos here, PID being that of ichnos.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Record the bytes that loads and stores move, too.
@@ -69,14 +70,16 @@ impl KeepArgs {
             return Ok(self.live.run(collector, &self.command, values, &mut sink)?.ending);
         }
         let path = self.output.clone().unwrap_or_else(|| default_path(&self.command[0]));
-        let file = TraceFile::new(path, self.write.options());
+        let traces = Traces::new(path, self.write.options());
         // Packing goes on beside collecting.
-        let mut sink = Progress::new(Behind::new(file), None, doing);
+        let mut sink = Progress::new(Behind::new(traces), None, doing);
         let live = self.live.run(collector, &self.command, values, &mut sink)?;
-        let file = sink.into_inner().into_inner();
-        if let Some(file) = file.filter(|_| !self.quiet) {
-            report(&file, live.cut_short);
-            let nothing = file.written().is_some_and(|(totals, _)| totals.insns == 0);
+        let traces = sink.into_inner().into_inner();
+        if let Some(traces) = traces.filter(|_| !self.quiet) {
+            let files = traces.files();
+            files.iter().for_each(|file| report(file, live.cut_short));
+            let empty = |file: &&TraceFile| file.written().is_none_or(|(all, _)| all.insns == 0);
+            let nothing = files.iter().all(empty);
             if let Some(name) = self.live.begins_at().filter(|_| nothing) {
                 eprintln!("ichnos: no thread entered a function with the symbol `{name}`");
             }

@@ -12,6 +12,7 @@
 mod ahead;
 mod annotation;
 mod answer;
+mod apart;
 mod behind;
 mod charge;
 mod choice;

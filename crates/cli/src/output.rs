@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use ichnos_base::{About, Batch, Code, Event, Paths, Sink, ThreadId, Totals};
 use ichnos_trace::{Options, Writer};
@@ -49,12 +49,14 @@ pub struct TraceFile {
     path: PathBuf,
     options: Options,
     writer: Option<Writer<File>>,
+    /// What was written, once it is closed.
+    closed: Option<(Totals, u64)>,
 }
 
 impl TraceFile {
     /// A file that is still to be made.
     pub const fn new(path: PathBuf, options: Options) -> Self {
-        Self { path, options, writer: None }
+        Self { path, options, writer: None, closed: None }
     }
 
     /// Where it is.
@@ -64,7 +66,15 @@ impl TraceFile {
 
     /// What was written: counts and bytes.
     pub fn written(&self) -> Option<(Totals, u64)> {
-        self.writer.as_ref().map(|w| (*w.totals(), w.bytes()))
+        self.closed.or_else(|| self.writer.as_ref().map(|w| (*w.totals(), w.bytes())))
+    }
+
+    /// Finishes it and keeps no more than its counts.
+    pub fn close(&mut self) -> Result<()> {
+        self.finish()?;
+        self.closed = self.written();
+        self.writer = None;
+        Ok(())
     }
 
     fn with<T>(
@@ -72,6 +82,9 @@ impl TraceFile {
         work: impl FnOnce(&mut Writer<File>) -> Result<T, ichnos_trace::Error>,
     ) -> Result<T> {
         let path = &self.path;
+        if self.closed.is_some() {
+            bail!("{} is closed, and more was to be written", path.display());
+        }
         if self.writer.is_none() {
             let writer = Writer::create(path, self.options)
                 .with_context(|| format!("cannot make {}", path.display()))?;
@@ -110,6 +123,6 @@ impl Sink for TraceFile {
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.with(Writer::finish)
+        if self.closed.is_some() { Ok(()) } else { self.with(Writer::finish) }
     }
 }

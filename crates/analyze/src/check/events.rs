@@ -42,6 +42,10 @@ impl Checker {
             Event::Signal(info) => self.signal(id, &info),
             Event::SignalReturn { pc } => self.signal_return(id, pc),
             Event::Trap(info) => self.trap(id, &info),
+            Event::Marker { id: Event::APART, .. } => {
+                self.apart = true;
+                None
+            }
             Event::ThreadCreate { child } => self.create(id, child),
             Event::ThreadJoin { child } => self.join(id, child),
             Event::Lock { op, kind, addr } => self.alive_pairs(id, |p| p.lock(op, kind, addr)),
@@ -203,7 +207,7 @@ impl Checker {
                 Some(start) if start.creator == Some(creator) => continue,
                 Some(start) => format!("{:?}", start.creator),
                 // A trace cut short may lack what comes after the making.
-                None if maker.is_some_and(|t| !t.ended) => continue,
+                None if self.apart || maker.is_some_and(|t| !t.ended) => continue,
                 None => "no start".into(),
             };
             self.log.note(Rule::ThreadCreate, place, || {
@@ -229,7 +233,8 @@ impl Checker {
         let Some(thread) = self.threads.get(&id) else { return };
         let Some(creator) = thread.start.and_then(|s| s.creator) else { return };
         let torn = self.threads.get(&creator).is_some_and(|t| t.torn);
-        if self.created.contains_key(&id) || torn {
+        let elsewhere = self.apart && !self.threads.contains_key(&creator);
+        if self.created.contains_key(&id) || torn || elsewhere {
             return;
         }
         self.log.note(Rule::ThreadCreate, thread.place(), || {

@@ -100,6 +100,8 @@ pub struct Checker {
     unborn: HashMap<ThreadId, Holdings>,
     /// Processes that started before their parents told of it.
     orphans: HashMap<ThreadId, ProcessId>,
+    /// Whether the trace says that it holds one process of several.
+    apart: bool,
     expected: BTreeMap<ThreadId, Totals>,
     deferred: Deferred,
     log: Log,
@@ -168,6 +170,7 @@ impl Checker {
             joined: BTreeMap::new(),
             unborn: HashMap::new(),
             orphans: HashMap::new(),
+            apart: false,
             expected: BTreeMap::new(),
             deferred: Deferred::default(),
             log: Log::new(config.keep_per_rule),

@@ -2,6 +2,7 @@
 //! process.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::support::{Folder, ichnos, paused};
@@ -54,6 +55,33 @@ fn functions_begin_and_end_what_is_recorded() {
     assert_eq!(nowhere.status, 0, "{}", nowhere.stderr);
     assert!(nowhere.stderr.contains("the symbol `no_such_function`"), "{}", nowhere.stderr);
     assert!(!checked(&folder, "t.ichnos").lines().any(|l| l.contains(" I ")));
+}
+
+/// A shell, a copy of it, and a program in the place of another copy.
+#[test]
+fn each_process_can_have_a_file() {
+    let folder = Folder::new();
+    let script = "(echo in); /bin/echo out; echo end";
+    for verb in ["record", "step"] {
+        let name = format!("{verb}.%p.ichnos");
+        let run = ichnos(&folder, &[verb, "-q", "-o", &name, "--", "sh", "-c", script]);
+        assert_eq!((run.status, run.stdout.as_str()), (0, "in\nout\nend\n"), "{}", run.stderr);
+        let (mut processes, mut programs) = (BTreeSet::new(), BTreeSet::new());
+        for file in folder.list().into_iter().filter(|name| name.starts_with(verb)) {
+            let dump = checked(&folder, &file);
+            let starts: Vec<&str> = dump.lines().filter(|l| l.contains("thread-start")).collect();
+            assert_eq!(starts.len(), 1, "{file}");
+            let number = file.split('.').nth(1).expect("a number");
+            assert!(starts[0].contains(&format!("os_pid={number} ")), "{file}: {}", starts[0]);
+            processes.insert(starts[0].to_owned());
+            // What it runs is mapped, whether it was forked or not.
+            assert!(dump.lines().any(|l| l.contains(" E map ") && l.contains("libc.so")), "{file}");
+            assert!(dump.lines().filter(|l| l.contains(" I ")).count() > 100, "{file}");
+            let own = |l: &&str| l.contains(" E exec ") && l.contains("echo");
+            programs.extend(dump.lines().find(own).map(str::to_owned));
+        }
+        assert_eq!((processes.len(), programs.len()), (3, 1), "{verb}: {processes:?}");
+    }
 }
 
 #[test]
