@@ -12,11 +12,11 @@ use anyhow::{Context, Result};
 use ichnos_base::{Batch, Event, GuestVa, InsnKind, MapKind, Protection, Record, Sink, ThreadId};
 use ichnos_collect_rv64::profile::{
     Detail, Gone, Models as Boundary, Pass, Profile, Reference as Told, ReferenceKind, Shape,
-    Stamps, Transfer,
+    Stamps, Transfer, WRITTEN,
 };
 use ichnos_model::{
-    Access, BranchModel, BranchObserve, ByKind, Filterable, Hierarchy, Kind, Modify, Observe,
-    Reference, Standing, Straddle, TlbModel, TlbObserve,
+    Access, BranchModel, BranchObserve, ByKind, Direct, Filterable, Hierarchy, Kind, Modify,
+    Observe, Reference, Standing, Straddle, TlbModel, TlbObserve,
 };
 use ichnos_report::{Rows, StoredArc, StoredInsn, StoredMap, StoredProfile};
 
@@ -83,9 +83,18 @@ impl Hasher for Mix {
 /// Places of costs that are found without a hash. A power of two.
 const RECENT: usize = 1 << 12;
 
+/// The first-level caches of one thread, which are asked without the hierarchy.
+struct FirstLevel {
+    thread: ThreadId,
+    code: Option<Direct>,
+    data: Option<Direct>,
+}
+
 /// The models behind a profile.
 pub struct Profiling {
     caches: Hierarchy<Served>,
+    /// The first-level caches of one thread, if they are of the usual sort.
+    direct: Option<FirstLevel>,
     tlbs: Option<TlbModel<Missed>>,
     branch: Option<BranchModel<Right>>,
     columns: Columns,
@@ -109,6 +118,7 @@ impl Profiling {
             models.caches.straddle == Straddle::One || models.caches.modify == Modify::LoadOnly;
         Ok(Self {
             caches: Hierarchy::behind_filter(&models.caches, Served::default())?,
+            direct: None,
             tlbs: tlbs.transpose()?,
             branch: branch.transpose()?,
             columns: Columns::new(models),
@@ -168,6 +178,65 @@ impl Profiling {
         costs.map_or_else(|| vec![0; self.width], <[u64]>::to_vec)
     }
 
+    /// A reference that the TLBs do not answer at once.
+    #[inline(never)]
+    fn translate_at_length(&mut self, told: &Told, gone: &mut Gone) -> bool {
+        let Some(model) = &mut self.tlbs else { return true };
+        let kind = kind_of(told.kind);
+        let at = (told.addr, told.size);
+        let passes = model.reference(told.thread, kind, at, |page| gone.pages.push(page));
+        let missed = std::mem::take(model.observer_mut());
+        if missed.misses > 0 {
+            self.charge_walk(told.pc, kind, missed);
+        }
+        passes != Filterable::Nothing
+    }
+
+    #[inline(always)]
+    fn charge_walk(&mut self, pc: GuestVa, kind: Kind, missed: Missed) {
+        let first = self.columns.tlbs.unwrap_or(0) + if kind == Kind::Fetch { 0 } else { 2 };
+        let place = self.recent_place(pc) + first;
+        if let Some([misses, walks]) = self.costs.get_mut(place..place + 2) {
+            *misses += missed.misses;
+            *walks += missed.walks;
+        }
+    }
+
+    /// The first-level caches are those of another thread, or of none.
+    #[cold]
+    #[inline(never)]
+    fn turn_to(&mut self, thread: ThreadId) {
+        self.give_back();
+        let code = self.caches.direct(thread, Kind::Fetch);
+        let data = self.caches.direct(thread, Kind::Load);
+        self.direct = Some(FirstLevel { thread, code, data });
+    }
+
+    /// The hierarchy gets the counts of first-level caches.
+    fn give_back(&mut self) {
+        let Some(first) = self.direct.take() else { return };
+        for (direct, kind) in [(&first.code, Kind::Fetch), (&first.data, Kind::Load)] {
+            if let Some(direct) = direct {
+                self.caches.give_back(direct, kind);
+            }
+        }
+    }
+
+    /// A reference that a first-level cache does not answer by itself.
+    #[inline(never)]
+    fn reference_to_hierarchy(&mut self, id: ThreadId, r: &Reference, gone: &mut Gone) -> Pass {
+        let Some(answer) = self.caches.reference_at_once(id, r) else {
+            return self.reference_at_length(id, r, gone);
+        };
+        if answer.served > 0 {
+            let column = self.columns.references(r.kind) + 1;
+            let missed = (answer.served as usize).min(self.columns.levels);
+            self.charge(r.pc, column, missed);
+        }
+        gone.line = answer.departed;
+        pass(answer.standing)
+    }
+
     /// A reference that the caches do not answer at once.
     #[cold]
     fn reference_at_length(&mut self, id: ThreadId, r: &Reference, gone: &mut Gone) -> Pass {
@@ -186,6 +255,7 @@ impl Profiling {
 
     /// Adds what passed, and gives what is to be stored.
     pub fn finish(&mut self, profile: &Profile, command: String) -> StoredProfile {
+        self.give_back();
         let [fetch, load, store] = profile.passed;
         self.caches.count_hits(ThreadId(0), profile.retired, ByKind::new(fetch, load, store));
         let [fetch, load, store] = profile.translated;
@@ -298,22 +368,19 @@ impl Boundary for Profiling {
         self.caches.departed(thread, Kind::Load, |line| gone.data.push(line));
     }
 
-    #[inline]
+    #[inline(always)]
     fn translate(&mut self, told: &Told, gone: &mut Gone) -> bool {
         let Some(model) = &mut self.tlbs else { return true };
         let kind = kind_of(told.kind);
         let at = (told.addr, told.size);
-        let passes = model.reference(told.thread, kind, at, |page| gone.pages.push(page));
-        let Missed { misses, walks } = std::mem::take(model.observer_mut());
-        if misses > 0 {
-            let first = self.columns.tlbs.unwrap_or(0) + if kind == Kind::Fetch { 0 } else { 2 };
-            let place = self.recent_place(told.pc) + first;
-            if let Some([missed, walked]) = self.costs.get_mut(place..place + 2) {
-                *missed += misses;
-                *walked += walks;
-            }
+        let Some(answer) = model.reference_at_once(told.thread, kind, at) else {
+            return self.translate_at_length(told, gone);
+        };
+        gone.page = answer.departed;
+        if answer.missed {
+            self.charge_walk(told.pc, kind, Missed { misses: 1, walks: 1 });
         }
-        passes != Filterable::Nothing
+        true
     }
 
     #[inline(always)]
@@ -321,21 +388,44 @@ impl Boundary for Profiling {
         let kind = kind_of(told.kind);
         let Told { thread, pc, addr, size, now, .. } = *told;
         let reference = Reference { pc, addr, size, kind, now };
-        let Some(answer) = self.caches.reference_at_once(thread, &reference) else {
-            return self.reference_at_length(thread, &reference, gone);
-        };
-        if answer.served > 0 {
-            let column = self.columns.references(kind) + 1;
-            let missed = (answer.served as usize).min(self.columns.levels);
-            self.charge(pc, column, missed);
+        if self.direct.as_ref().is_none_or(|first| first.thread != thread) {
+            self.turn_to(thread);
         }
-        gone.line = answer.departed;
-        pass(answer.standing)
+        let first = self.direct.as_mut();
+        let direct = match kind {
+            Kind::Fetch => first.and_then(|first| first.code.as_mut()),
+            _ => first.and_then(|first| first.data.as_mut()),
+        };
+        let Some(direct) = direct.filter(|direct| direct.is_one_line(addr, size)) else {
+            return self.reference_to_hierarchy(thread, &reference, gone);
+        };
+        let brought = direct.bring(addr, kind, now);
+        gone.line = brought.departed;
+        if brought.missed {
+            self.charge(pc, self.columns.references(kind) + 1, 1);
+        }
+        if brought.written { Pass::All(brought.slot) } else { Pass::Loads(brought.slot) }
     }
 
-    #[inline]
-    fn written(&mut self, thread: ThreadId, slot: u32, now: u64) -> bool {
-        self.caches.written(thread, slot, now)
+    #[inline(always)]
+    fn miss(&mut self, told: &Told) -> Option<(u32, Option<GuestVa>)> {
+        let first = self.direct.as_mut().filter(|first| first.thread == told.thread)?;
+        let kind = kind_of(told.kind);
+        let direct = if kind == Kind::Fetch { &mut first.code } else { &mut first.data };
+        let direct = direct.as_mut()?;
+        let (known, place) = self.recent[(told.pc.0 >> 1) as usize & (RECENT - 1)];
+        let cost = self.costs.get_mut(place + self.columns.references(kind) + 1)?;
+        if known != told.pc.0 {
+            return None;
+        }
+        let missed = direct.miss(told.addr, kind, told.now)?;
+        *cost += 1;
+        Some(missed)
+    }
+
+    fn marks(&mut self, thread: ThreadId) -> Option<Stamps> {
+        const { assert!(WRITTEN == ichnos_model::WRITTEN) };
+        self.caches.marks(thread)
     }
 
     fn transfer(&mut self, thread: ThreadId, transfer: &Transfer) {
@@ -351,6 +441,7 @@ impl Boundary for Profiling {
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) {
+        self.give_back();
         let Ok(_) = self.caches.event(thread, event);
         if let Some(model) = &mut self.tlbs {
             let Ok(_) = model.event(thread, event);

@@ -169,6 +169,13 @@ pub(crate) trait Observer {
     fn enter_indirect(&mut self, site: u32, pc: u64, (key, code): (u64, u64)) {
         let _ = (site, pc, key, code);
     }
+    /// Generated code accesses memory that it does not know to hit, and what becomes of
+    /// it may be known at once: the host's address of the bytes, in RAM which begins at
+    /// `ram`. None, and nothing is done, if it is not.
+    fn data_at_once(&mut self, cpu: &Cpu, ram: u64, site: &Site, va: u64) -> Option<u64> {
+        let _ = (cpu, ram, site, va);
+        None
+    }
     /// Generated code accesses memory that it does not know to hit. The host's
     /// address of the bytes; none if the interpreter must do it.
     fn data_generated<W: World>(

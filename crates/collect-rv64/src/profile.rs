@@ -23,9 +23,12 @@ mod book;
 mod coarse;
 mod deduce;
 mod host;
+mod line;
 mod lines;
 mod models;
+mod pages;
 mod profiler;
+mod reach;
 mod tables;
 mod tracer;
 mod trips;
@@ -33,9 +36,12 @@ mod watch;
 mod words;
 
 pub(crate) use book::Book;
-pub(crate) use lines::{LINE_ENTRIES, LINE_SHIFT, Line};
+pub(crate) use line::{CLEAN, LINE_SHIFT, Line};
+pub(crate) use lines::LINE_ENTRIES;
 pub(crate) use tables::{INDIRECT_ENTRIES, Indirect, Site, Start, site_mix};
 pub(crate) use tracer::Profiled;
 
 pub use deduce::{Arc, Executed, Profile};
-pub use models::{Detail, Gone, Models, Pass, Reference, ReferenceKind, Shape, Stamps, Transfer};
+pub use models::{
+    Detail, Gone, Models, Pass, Reference, ReferenceKind, Shape, Stamps, Transfer, WRITTEN,
+};

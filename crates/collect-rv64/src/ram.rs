@@ -37,6 +37,7 @@ impl Ram {
     }
 
     /// The start of the bytes, for generated code.
+    #[inline]
     pub(crate) fn start(&mut self) -> *mut u8 {
         self.bytes.as_mut_ptr()
     }

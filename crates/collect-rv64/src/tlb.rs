@@ -60,6 +60,15 @@ pub(crate) struct Rights {
     pub(crate) exec: bool,
 }
 
+/// What is known of a byte.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reach {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    /// Its offset into RAM, if it may be read or written.
+    pub(crate) index: u64,
+}
+
 /// Which translations apply: they differ by mode, and a change of mode should
 /// not cost a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -207,6 +216,17 @@ impl Tlb {
     pub(crate) fn write<const N: usize>(&self, va: u64) -> Option<usize> {
         let entry = self.entry(va);
         (entry.write == last_page::<N>(va)).then(|| va.wrapping_add(entry.addend) as usize)
+    }
+
+    /// What is known of the byte at `va`.
+    #[inline(always)]
+    pub(crate) fn reach(&self, va: u64) -> Reach {
+        let (entry, page) = (self.entry(va), va & PAGE_MASK);
+        Reach {
+            read: entry.read == page,
+            write: entry.write == page,
+            index: va.wrapping_add(entry.addend),
+        }
     }
 
     /// The offset into RAM of the page of an executable address, on a hit.

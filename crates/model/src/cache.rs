@@ -9,6 +9,7 @@ mod breakdown;
 mod check;
 mod classify;
 mod config;
+mod direct;
 mod entry;
 mod fields;
 mod filter;
@@ -39,6 +40,7 @@ pub use config::{
     Allocate, CacheConfig, Caches, Classify, HierarchyConfig, Hints, Inclusion, LevelConfig,
     Modify, Placement, Sharing, Straddle, WritePolicy,
 };
+pub use direct::{Brought, Direct, WRITTEN};
 pub use filter::{AtOnce, Filterable, Reference, Standing};
 pub use hierarchy::Hierarchy;
 pub use observe::{Access, LevelCounts, Observe, Unobserved};
@@ -47,5 +49,6 @@ pub use stamped::Stamps;
 pub use stats::{CacheStats, HierarchyReport, InstanceReport, MemoryStats};
 
 pub(crate) use array::{AnyArray, Array, Found};
+pub(crate) use entry::Resident;
 pub(crate) use full_lru::FullLru;
 pub(crate) use index::Index;

@@ -55,10 +55,11 @@ pub use branch::{
     PredictionCount, ReturnStack, Tage, TageConfig, TargetBuffer, Tournament,
 };
 pub use cache::{
-    Access, Allocate, AtOnce, CacheConfig, CacheStats, Caches, Cause, Classify, Filterable,
-    Hierarchy, HierarchyConfig, HierarchyReport, Hints, Inclusion, InstanceReport, LevelConfig,
-    LevelCounts, MemoryStats, Modify, Observe, PcCounts, PerPc, PerRegion, PerThread, Placement,
-    Reference, Region, Sharing, Stamps, Standing, Straddle, Unobserved, WritePolicy,
+    Access, Allocate, AtOnce, Brought, CacheConfig, CacheStats, Caches, Cause, Classify, Direct,
+    Filterable, Hierarchy, HierarchyConfig, HierarchyReport, Hints, Inclusion, InstanceReport,
+    LevelConfig, LevelCounts, MemoryStats, Modify, Observe, PcCounts, PerPc, PerRegion, PerThread,
+    Placement, Reference, Region, Sharing, Stamps, Standing, Straddle, Unobserved, WRITTEN,
+    WritePolicy,
 };
 pub use clusters::Clusters;
 pub use error::Error;
@@ -78,7 +79,7 @@ pub use replace::{
 pub use size::parse_size;
 pub use sweep::{Axis, Grid, GridPoint, LruSweep, Parallel, Sweep, SweepCache, SweepPoint};
 pub use tlb::{
-    PageRegion, Pages, TlbConfig, TlbHierarchyConfig, TlbLevelConfig, TlbModel, TlbObserve,
-    TlbReport, TlbStats, Tlbs, WalkConfig, WalkStats,
+    PageRegion, Pages, TlbAtOnce, TlbConfig, TlbHierarchyConfig, TlbLevelConfig, TlbModel,
+    TlbObserve, TlbReport, TlbStats, Tlbs, WalkConfig, WalkStats,
 };
 pub use window::Windowed;

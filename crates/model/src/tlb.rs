@@ -9,4 +9,5 @@ mod walk;
 pub use config::{
     PageRegion, Pages, TlbConfig, TlbHierarchyConfig, TlbLevelConfig, Tlbs, WalkConfig,
 };
+pub use filter::TlbAtOnce;
 pub use model::{TlbModel, TlbObserve, TlbReport, TlbStats, WalkStats};

@@ -15,6 +15,7 @@ use crate::support::{Folder, good, ichnos, native};
 /// Hierarchies that are filtered in different ways, and some that cannot be.
 const MODELS: &[&str] = &[
     "--tlb",
+    "--config small.toml",
     "--l1d 4K,4,32 --l1i 2K,2,32 --l2 16K,4,64,inclusive --l3 none --tlb",
     "--l1d 4K,4,32,fifo --l1i 2K,2,64,random --l2 16K,4,64 --l3 none",
     "--l1d 4K,4,32,plru --l1i 2K,2,32,nru --l2 none --l3 none --tlb",
@@ -25,11 +26,18 @@ const MODELS: &[&str] = &[
     "--cachegrind",
 ];
 
+/// What is asked past the hierarchy, and too small for anything.
+const SMALL: &[u8] = b"[[level]]\nname = \"l1\"\n\
+    code = { size = \"2K\", ways = 8, line = 64 }\n\
+    data = { size = \"2K\", ways = 8, line = 64 }\n\
+    [[tlb]]\nname = \"tlb\"\nunified = { entries = 6, ways = 6, replacement = \"fifo\" }\n";
+
 fn guest(folder: &Folder, name: &str) -> Option<String> {
     if !tool::have("cli: profile", &["riscv64-linux-gnu-gcc"]) {
         return None;
     }
     let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../collect-rv64/tests/guests");
+    folder.write("small.toml", SMALL);
     let program = folder.path().join(name);
     let mut gcc = Command::new("riscv64-linux-gnu-gcc");
     gcc.args(["-O2", "-g", "-static", "-pthread", "-o"]).arg(&program);
@@ -93,7 +101,7 @@ fn profiles_of_threads_and_of_floating_point_too() {
     let folder = Folder::new();
     for (name, args) in [("threads", &[][..]), ("matrix", &["20"])] {
         let Some(program) = guest(&folder, name) else { return };
-        for models in &MODELS[..2] {
+        for models in &MODELS[..3] {
             compare(&folder, models, &[&[&*program], args].concat());
         }
     }
@@ -103,11 +111,13 @@ fn profiles_of_threads_and_of_floating_point_too() {
 fn interpreted_and_generated_profiles_are_the_same() {
     let folder = Folder::new();
     let Some(program) = guest(&folder, "quicksort") else { return };
-    for (file, more) in [("a.profile", &[][..]), ("b.profile", &["--interpret"])] {
-        let words = [&["sim", "--profile", file], more, &["--", &program, "1500"]].concat();
-        good(ichnos(&folder, &words));
+    for models in [&[][..], &["--config", "small.toml"]] {
+        for (file, more) in [("a.profile", &[][..]), ("b.profile", &["--interpret"])] {
+            let words = [&["sim", "--profile", file], more, models, &["--", &program, "1500"]];
+            good(ichnos(&folder, &words.concat()));
+        }
+        assert_eq!(folder.read("a.profile"), folder.read("b.profile"), "{models:?}");
     }
-    assert_eq!(folder.read("a.profile"), folder.read("b.profile"));
 }
 
 #[test]

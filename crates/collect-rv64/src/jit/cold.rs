@@ -135,7 +135,7 @@ impl Block<'_> {
             }
             Cold::Help { open, back, helper, held } => {
                 self.connect(open, self.here());
-                self.write_help(helper, held, (open.0, back));
+                self.write_help(helper, held, (open, back));
             }
             Cold::Singly { hole, back, group, held } => {
                 self.connect((Area::Near, hole), self.here());

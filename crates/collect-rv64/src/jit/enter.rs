@@ -52,6 +52,7 @@ impl Jit {
             cpu.shared.data_helper = data::<W, O> as *const () as u64;
             cpu.shared.fetch_helper = fetch::<W, O> as *const () as u64;
             cpu.shared.indirect = start.indirect as u64;
+            cpu.shared.mark_distance = start.mark_distance;
         }
         context.cpu = &raw mut *cpu;
         // SAFETY: `thunk` is the start of the function that `Thunks::generate` wrote
@@ -69,7 +70,8 @@ impl Jit {
         // - the arena, at words that the book gave out, which are fewer than it has;
         // - the table of lines, whose entries hold addresses of bytes in RAM and of
         //   times of use. They are emptied before RAM moves or translations change
-        //   (`Lines::follow`), and the stamps live as long as the table;
+        //   (`Lines::follow`), and the stamps live as long as the table. So do the
+        //   marks of clean lines, at the same distance from the stamps of all;
         // - the table of computed transfers, emptied with the code it leads to.
         // These belong to `watch`, which nobody uses meanwhile but the helpers, and
         // those make their references from `context`, one call at a time.
@@ -102,7 +104,8 @@ impl Jit {
     }
 }
 
-/// Generated code's access to memory that it does not know to hit.
+/// Generated code's access to memory that it does not know to hit. What is usual is
+/// done here; the rest goes on with the same arguments.
 extern "sysv64" fn data<W: World, O: Observer>(
     context: *mut Context<W, O>,
     va: u64,
@@ -114,16 +117,39 @@ extern "sysv64" fn data<W: World, O: Observer>(
     // the three pointers come from distinct `&mut` that `enter` does not use while
     // generated code runs, and generated code waits for this call.
     let (cpu, world, watch) =
+        unsafe { (&*(*context).cpu, &mut *(*context).world, &mut *(*context).watch) };
+    let ram = world.ram_mut().start() as u64;
+    match watch.data_at_once(cpu, ram, &site_of(pc, site, ticks), va) {
+        Some(host) => host,
+        None => data_told(context, va, pc, site, ticks),
+    }
+}
+
+/// The rest.
+#[inline(never)]
+extern "sysv64" fn data_told<W: World, O: Observer>(
+    context: *mut Context<W, O>,
+    va: u64,
+    pc: u64,
+    site: u64,
+    ticks: u64,
+) -> u64 {
+    // SAFETY: as in `data`, which has ended its use of them.
+    let (cpu, world, watch) =
         unsafe { (&mut *(*context).cpu, &mut *(*context).world, &mut *(*context).watch) };
+    watch.data_generated(cpu, world, &site_of(pc, site, ticks), va).unwrap_or(0)
+}
+
+#[inline(always)]
+fn site_of(pc: u64, site: u64, ticks: u64) -> Site {
     let packed = Packed::unpack(site as u32);
-    let site = Site {
+    Site {
         pc,
         size: packed.size.into(),
         access: if packed.store { Access::Store } else { Access::Load },
         next: (packed.follows != 0).then(|| pc.wrapping_add(packed.follows.into())),
         clock: ticks / TICKS + u64::from(packed.index) + 1,
-    };
-    watch.data_generated(cpu, world, &site, va).unwrap_or(0)
+    }
 }
 
 /// Generated code's step into a line that it does not know to hit.

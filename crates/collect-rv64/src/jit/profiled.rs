@@ -8,7 +8,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::jit::block::Block;
-use crate::jit::cold::Area;
+use crate::jit::cold::Open;
 use crate::jit::held::Held;
 use crate::jit::state::{INDIRECT, KEY};
 use crate::jit::x86::{
@@ -56,6 +56,7 @@ impl Packed {
             | (self.index as u32) << 16
     }
 
+    #[inline]
     pub(crate) const fn unpack(bits: u32) -> Self {
         Self {
             size: bits as u8 & 0x7f,
@@ -158,8 +159,18 @@ impl Block<'_> {
         self.code.store(8, Mem::at(scratch, 0), RCX);
     }
 
-    /// Calls a helper and goes back.
-    pub(crate) fn write_help(&mut self, helper: Helper, held: Held, back: (Area, usize)) {
+    /// Calls a helper and goes back; or goes on behind the look-up, in front of what
+    /// takes note of the line's use, if it was one of a store to a clean line.
+    pub(crate) fn write_help(&mut self, helper: Helper, held: Held, (open, back): (Open, usize)) {
+        if let Helper::Data { site, .. } = helper
+            && Packed::unpack(site).store
+        {
+            let hole = self.code.call();
+            self.fill_shared(hole, self.thunks.mark);
+            let hole = self.code.jump_if(Cond::Equal);
+            self.connect((self.area, hole), (open.0, open.1.0 + 4));
+        }
+        let back = (open.0, back);
         let thunk = match helper {
             Helper::Fetch { pc, at, site } => {
                 self.code.mov_imm(RAX, at);

@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) data_helper: u64,
     pub(crate) fetch_helper: u64,
     pub(crate) indirect: u64,
+    /// How far a line's mark is from its time of use.
+    pub(crate) mark_distance: u64,
 }
 
 /// Lengths of blocks are rounded up to a multiple of this, and there is a ceiling for
@@ -142,6 +144,7 @@ pub(crate) const CONTEXT: Mem = field(offset_of!(Cpu, shared.context));
 pub(crate) const DATA_HELPER: Mem = field(offset_of!(Cpu, shared.data_helper));
 pub(crate) const FETCH_HELPER: Mem = field(offset_of!(Cpu, shared.fetch_helper));
 pub(crate) const INDIRECT: Mem = field(offset_of!(Cpu, shared.indirect));
+pub(crate) const MARK_DISTANCE: Mem = field(offset_of!(Cpu, shared.mark_distance));
 pub(crate) const FLOAT_STATE: Mem = field(offset_of!(Cpu, float_state));
 pub(crate) const FRM: Mem = field(offset_of!(Cpu, frm));
 pub(crate) const JUMPS: Mem = field(offset_of!(Cpu, tlb.jumps));

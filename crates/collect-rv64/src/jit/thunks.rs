@@ -2,16 +2,19 @@
 //! computed jumps.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::mem::offset_of;
+
 use ichnos_base::CacheAddr;
 
 use crate::jit::state::{
-    BIAS, CONTEXT, DATA_HELPER, FETCH_HELPER, JUMPS, KEY, MAPPED, MXCSR, MXCSR_CLEAR, MXCSR_KEPT,
-    PC, REASON, Reason, SITE, x_place,
+    BIAS, CONTEXT, DATA_HELPER, FETCH_HELPER, JUMPS, KEY, MAPPED, MARK_DISTANCE, MXCSR,
+    MXCSR_CLEAR, MXCSR_KEPT, PC, REASON, Reason, SITE, x_place,
 };
 use crate::jit::x86::{
     Alu, Code, Cond, Mem, Operand, R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RDI,
     RDX, RSI, RSP, Shift, W32, W64,
 };
+use crate::profile::{CLEAN, Line, WRITTEN};
 use crate::tlb::JUMPS_COUNT;
 
 /// Registers that the host's calling convention wants back.
@@ -36,6 +39,10 @@ pub(crate) struct Thunks {
     pub(crate) data: CacheAddr,
     /// Called with an address in `rax`, `pc` in `rdx` and a packed site in `ecx`.
     pub(crate) fetch: CacheAddr,
+    /// Called with a line in `rdx` that stores do not pass to, and the place of its
+    /// entry in `rcx`. If it is clean, marks it and lets stores pass: equal then. Leaves
+    /// `rax` and `rcx` alone.
+    pub(crate) mark: CacheAddr,
 }
 
 /// Registers of the guest that the host's calling convention does not keep.
@@ -97,7 +104,9 @@ impl Thunks {
         lookup_jump(&mut code, lookup);
         let data = call_helper(&mut code, DATA_HELPER);
         let fetch = call_helper(&mut code, FETCH_HELPER);
-        (code.bytes, Self { enter, interpret, limit, link, indirect, uncounted, data, fetch })
+        let mark = mark_line(&mut code);
+        let thunks = Self { enter, interpret, limit, link, indirect, uncounted, data, fetch, mark };
+        (code.bytes, thunks)
     }
 }
 
@@ -127,6 +136,25 @@ fn call_helper(code: &mut Code, helper: Mem) -> CacheAddr {
     for reg in LOST.into_iter().rev() {
         code.pop(reg);
     }
+    code.ret();
+    at
+}
+
+/// Marks a clean line as written.
+fn mark_line(code: &mut Code) -> CacheAddr {
+    let at = address(code);
+    let field = |offset: usize| Mem::indexed(R15, RCX, offset as i32);
+    let tag = field(offset_of!(Line, write));
+    code.alu_imm(W64, Alu::Or, Operand::Reg(RDX), CLEAN as i32);
+    code.alu(W64, Alu::Cmp, RDX, Operand::Mem(tag));
+    let other = code.jump_if(Cond::NotEqual);
+    code.alu_imm(W64, Alu::Xor, Operand::Reg(RDX), CLEAN as i32);
+    code.store(8, tag, RDX);
+    code.mov(W64, RDX, Operand::Mem(field(offset_of!(Line, stamp))));
+    code.alu(W64, Alu::Add, RDX, Operand::Mem(MARK_DISTANCE));
+    code.alu_imm(W64, Alu::Or, Operand::Mem(Mem::at(RDX, 0)), WRITTEN as i32);
+    code.alu(W64, Alu::Cmp, RDX, Operand::Reg(RDX));
+    code.fill_here(other);
     code.ret();
     at
 }

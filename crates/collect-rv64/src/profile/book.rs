@@ -17,6 +17,10 @@ pub(crate) const ARENA: usize = 1 << 19;
 
 /// Lowest bits of page numbers that are told apart. A power of two.
 const SEEN: usize = 1 << 12;
+/// Pages that are found without a hash. A power of two.
+const RECENT: usize = 1 << 10;
+/// No page.
+const NO_PAGE: (u64, u32) = (u64::MAX, 0);
 /// A frame is not larger: a power of two.
 const FRAME_SHIFT: u32 = 12;
 
@@ -40,6 +44,8 @@ pub(crate) struct Book {
     /// For the lowest bits of a page's number, whether such a page has frames:
     /// most pages that come and go hold data.
     seen: Box<[u64; SEEN / 64]>,
+    /// Pages of one frame that were translated last, and the word of that frame.
+    recent: Box<[(u64, u32); RECENT]>,
     frame_shift: u32,
     page_shift: u32,
     /// The ends of instructions with computed targets.
@@ -60,6 +66,7 @@ impl Book {
             frames: HashMap::default(),
             pages: HashMap::default(),
             seen: Box::new([0; SEEN / 64]),
+            recent: Box::new([NO_PAGE; RECENT]),
             frame_shift: page_shift.min(FRAME_SHIFT),
             page_shift,
             indirect: Vec::new(),
@@ -108,20 +115,35 @@ impl Book {
         self.frames.insert(pc >> self.frame_shift, first);
         let page = pc >> self.page_shift;
         self.pages.entry(page).or_default().push(first + words);
+        if self.page_shift == self.frame_shift {
+            self.recent[page as usize & (RECENT - 1)] = (page, first + words);
+        }
         let bit = page as usize & (SEEN - 1);
         self.seen[bit / 64] |= 1 << (bit % 64);
         self.word_in(first, pc)
     }
 
     /// The word of the frame of `pc`: what is added to the words of its lines.
+    #[inline]
     pub(crate) fn frame(&self, pc: u64) -> Option<u32> {
+        let &(page, word) = self.recent_at(pc);
+        // Only pages that are frames are among the recent ones.
+        if page == pc >> self.page_shift {
+            return Some(word);
+        }
         let first = self.frames.get(&(pc >> self.frame_shift));
         first.map(|first| first + self.frame_words() as u32)
     }
 
     /// The word of a line, if generated code knows its frame.
+    #[inline]
     pub(crate) fn known_line(&self, pc: u64) -> Option<u32> {
-        self.frames.get(&(pc >> self.frame_shift)).map(|&first| self.word_in(first, pc))
+        self.frame(pc).map(|frame| self.word_in(frame - self.frame_words() as u32, pc))
+    }
+
+    #[inline(always)]
+    fn recent_at(&self, pc: u64) -> &(u64, u32) {
+        &self.recent[(pc >> self.page_shift) as usize & (RECENT - 1)]
     }
 
     /// A number for an instruction with computed targets that ends at `from`.
@@ -143,6 +165,10 @@ impl Book {
         if self.seen[bit / 64] >> (bit % 64) & 1 == 0 {
             return &[];
         }
+        let recent = self.recent_at(pc);
+        if recent.0 == page {
+            return std::slice::from_ref(&recent.1);
+        }
         self.pages.get(&page).map_or(&[], Vec::as_slice)
     }
 
@@ -154,5 +180,6 @@ impl Book {
         self.indirect.clear();
         self.pages.clear();
         self.seen.fill(0);
+        self.recent.fill(NO_PAGE);
     }
 }

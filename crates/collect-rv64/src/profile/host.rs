@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::lines::Line;
+use super::line::Line;
 
 /// Reads `N` bytes, zero-extended, at an address of a line whose tag for loads is
 /// that of the last byte and which was found by the first.

@@ -16,17 +16,12 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::host;
-use super::models::Stamps;
+use super::line::{CLEAN, Geometry, HIDDEN, Line, NO_LINE, Passing, Stores, same_line};
+use super::models::{Stamps, WRITTEN};
 use crate::tlb::Tlb;
 
 /// Entries of a bank. A power of two, and several times a first-level cache.
 pub(crate) const LINE_ENTRIES: usize = 4096;
-/// The size of an entry as a power of two.
-pub(crate) const LINE_SHIFT: u32 = 5;
-/// A tag that no line has: lines have at least eight bytes.
-const NO_LINE: u64 = 1;
-/// What a hidden line's tags have besides: no line's address ends so.
-const HIDDEN: u64 = 2;
 const BANKS: usize = 4;
 
 /// Pages that have records. A power of two.
@@ -44,37 +39,11 @@ struct Page {
     /// Its number, and whether it is absent.
     number: u64,
     /// Which of its lines may be in the table, by the lowest bits of their numbers.
+    /// Lines of large pages share bits.
     lines: u64,
 }
 
 const UNKNOWN: Page = Page { number: NO_PAGE, lines: 0 };
-
-/// A line that passes.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(32))]
-pub(crate) struct Line {
-    /// The line's address if loads pass.
-    pub(crate) read: u64,
-    /// The same for stores.
-    pub(crate) write: u64,
-    /// Added to a guest address gives the host's.
-    pub(crate) addend: u64,
-    /// Where its time of use is written.
-    pub(crate) stamp: *const AtomicU64,
-}
-
-const _: () = assert!(size_of::<Line>() == 1 << LINE_SHIFT);
-
-impl Line {
-    const EMPTY: Self = Self { read: NO_LINE, write: NO_LINE, addend: 0, stamp: std::ptr::null() };
-
-    /// Changes its tags if it is the line that begins at `line`, hidden or not.
-    #[inline(always)]
-    fn retag(&mut self, line: u64, change: &impl Fn(u64) -> u64) {
-        let tag = |tag: u64| if tag & !HIDDEN == line { change(tag) } else { tag };
-        (self.read, self.write) = (tag(self.read), tag(self.write));
-    }
-}
 
 /// The lines of one mode.
 type Bank = [Line; LINE_ENTRIES];
@@ -111,6 +80,8 @@ pub(crate) struct Lines {
     known: [u64; PAGES / 64],
     basis: Basis,
     stamps: Stamps,
+    /// Where lines are marked as written, one word for each stamp.
+    marks: Option<Stamps>,
 }
 
 impl Lines {
@@ -130,7 +101,20 @@ impl Lines {
             known: [0; PAGES / 64],
             basis: Basis { changes: 0, ram: 0 },
             stamps,
+            marks: None,
         }
+    }
+
+    /// Lines can be marked as written here.
+    pub(crate) fn mark_in(&mut self, marks: Option<Stamps>) {
+        self.marks = marks.filter(|marks| marks.len() == self.stamps.len());
+    }
+
+    /// How far a line's mark is from its time of use, in bytes. Nothing, if there are
+    /// no marks: no line is clean then.
+    pub(crate) fn mark_distance(&self) -> u64 {
+        let marks = self.marks.as_ref().unwrap_or(&self.stamps);
+        (marks.as_ptr() as u64).wrapping_sub(self.stamps.as_ptr() as u64)
     }
 
     /// Follows the hart to its present translations, and RAM to its place.
@@ -252,99 +236,150 @@ impl Lines {
         }
     }
 
-    /// The slot of the line of a store whose loads pass and whose stores do not.
+    /// Whether a store to one line passes as that is clean, which it is no longer then.
     #[inline(always)]
-    pub(crate) fn clean(&self, va: u64, size: u64) -> Option<u32> {
-        let entry = &self.active_bank()[self.slot(va)];
-        let line = self.line(va.wrapping_add(size - 1));
-        let bytes = (entry.stamp as usize).wrapping_sub(self.stamps.as_ptr() as usize);
-        (entry.read == line && entry.write != line).then_some((bytes / 8) as u32)
-    }
-
-    /// Lets stores to the line of `va` pass, as loads of it do.
-    #[inline(always)]
-    pub(crate) fn let_stores_pass(&mut self, va: u64) {
-        let place = self.slot(va);
+    pub(crate) fn store_to_clean(&mut self, va: u64, now: u64) -> bool {
+        let (place, line) = (self.slot(va), self.line(va));
         let entry = &mut self.active_bank_mut()[place];
-        entry.write = entry.read;
+        if entry.write != line | CLEAN {
+            return false;
+        }
+        entry.write = line;
+        let stamp = entry.stamp as usize;
+        let slot = stamp.wrapping_sub(self.stamps.as_ptr() as usize) / 8;
+        if let Some(mark) = self.marks.as_ref().and_then(|marks| marks.get(slot)) {
+            mark.store(mark.load(Relaxed) | WRITTEN, Relaxed);
+        }
+        self.write_stamp(stamp, now);
+        true
     }
 
     /// Where the time of use of a slot is written.
+    #[inline(always)]
     pub(crate) fn stamp_of(&self, slot: u32) -> *const AtomicU64 {
         self.stamps.get(slot as usize).map_or(std::ptr::null(), std::ptr::from_ref)
     }
 
-    /// The record of the page of `va`, or of another page in its place.
+    /// Its lines and pages.
     #[inline(always)]
-    fn page_at(&mut self, va: u64) -> (u64, &mut Page) {
-        let number = va >> self.page_shift;
-        (number, &mut self.pages[number as usize & (PAGES - 1)])
-    }
-
-    /// The bit of a line in its page's record. Lines of large pages share bits.
-    #[inline(always)]
-    const fn bit(&self, va: u64) -> u64 {
-        1 << (va >> self.shift & 63)
+    pub(crate) const fn geometry(&self) -> Geometry {
+        Geometry { line: self.shift, page: self.page_shift }
     }
 
     /// Whether the page of `va` is known to be in the TLB.
     #[inline(always)]
     pub(crate) fn page_passes(&self, va: u64) -> bool {
-        let number = va >> self.page_shift;
+        self.page_passes_in(self.geometry(), va)
+    }
+
+    /// The same in a table of this geometry.
+    #[inline(always)]
+    pub(crate) fn page_passes_in(&self, geometry: Geometry, va: u64) -> bool {
+        let number = va >> geometry.page;
         self.pages[number as usize & (PAGES - 1)].number == number
     }
 
     /// Lets the line of `va` pass: loads, stores, both or neither. Its page must
     /// be in the TLB.
     #[inline(always)]
-    pub(crate) fn enter(&mut self, va: u64, (read, write): (bool, bool), addend: u64, slot: u32) {
-        let (line, place, stamp) = (self.line(va), self.slot(va), self.stamp_of(slot));
-        let (bit, (number, page)) = (self.bit(va), self.page_at(va));
-        if page.number != number {
+    pub(crate) fn enter(&mut self, va: u64, passing: Passing, addend: u64, slot: u32) {
+        self.enter_in(self.geometry(), va, passing, (addend, slot));
+    }
+
+    /// The same in a table of this geometry.
+    #[inline(always)]
+    pub(crate) fn enter_in(
+        &mut self,
+        geometry: Geometry,
+        va: u64,
+        passing: Passing,
+        (addend, slot): (u64, u32),
+    ) {
+        let (line, stamp) = (va >> geometry.line << geometry.line, self.stamp_of(slot));
+        let number = va >> geometry.page;
+        let record = number as usize & (PAGES - 1);
+        let page = &mut self.pages[record];
+        if page.number != number || stamp.is_null() {
             return;
         }
-        page.lines |= bit;
-        let record = number as usize & (PAGES - 1);
         self.used[record / 64] |= 1 << (record % 64);
-        let tag = |passes: bool| if passes && !stamp.is_null() { line } else { NO_LINE };
-        self.active_bank_mut()[place] = Line { read: tag(read), write: tag(write), addend, stamp };
+        page.lines |= 1 << (va >> geometry.line & 63);
+        let read = if passing.loads { line } else { NO_LINE };
+        let write = match passing.stores {
+            Stores::Pass => line,
+            Stores::Marked if self.marks.is_some() => line | CLEAN,
+            _ => NO_LINE,
+        };
+        let place = (va >> geometry.line) as usize & (LINE_ENTRIES - 1);
+        self.active_bank_mut()[place] = Line { read, write, addend, stamp };
     }
 
     /// The line of `va` passes no longer.
     #[inline(always)]
     pub(crate) fn forget(&mut self, va: u64) {
-        let (line, place) = (self.line(va), self.slot(va));
+        self.forget_in(self.geometry(), va);
+    }
+
+    /// Whether there is one bank.
+    #[inline(always)]
+    pub(crate) const fn is_alone(&self) -> bool {
+        self.alone
+    }
+
+    /// The same in the usual table of one bank.
+    #[inline(always)]
+    pub(crate) fn forget_alone(&mut self, va: u64) {
+        let shift = Geometry::USUAL.line;
+        let entry = &mut self.first[(va >> shift) as usize & (LINE_ENTRIES - 1)];
+        let line = va >> shift << shift;
+        if same_line(entry.read, line) | same_line(entry.write, line) {
+            (entry.read, entry.write) = (NO_LINE, NO_LINE);
+        }
+        self.unname(Geometry::USUAL, va);
+    }
+
+    /// The record of a line's page names it no longer.
+    #[inline(always)]
+    fn unname(&mut self, geometry: Geometry, va: u64) {
+        let number = va >> geometry.page;
+        let page = &mut self.pages[number as usize & (PAGES - 1)];
+        if page.number & !ABSENT == number && geometry.page <= geometry.line + 6 {
+            page.lines &= !(1 << (va >> geometry.line & 63));
+        }
+    }
+
+    /// The same in a table of this geometry.
+    #[inline(always)]
+    pub(crate) fn forget_in(&mut self, geometry: Geometry, va: u64) {
+        let line = va >> geometry.line << geometry.line;
+        let place = (va >> geometry.line) as usize & (LINE_ENTRIES - 1);
         self.each_bank(|bank| {
             let entry = &mut bank[place];
-            if entry.read & !HIDDEN == line || entry.write & !HIDDEN == line {
+            if same_line(entry.read, line) || same_line(entry.write, line) {
                 (entry.read, entry.write) = (NO_LINE, NO_LINE);
             }
         });
-        if self.page_shift <= self.shift + 6 {
-            let (bit, (number, page)) = (self.bit(va), self.page_at(va));
-            if page.number & !ABSENT == number {
-                page.lines &= !bit;
-            }
-        }
+        self.unname(geometry, va);
     }
 
     /// Changes the tags of the lines of a page that may be in the table.
     #[inline(always)]
-    fn retag(&mut self, page: Page, change: impl Fn(u64) -> u64) {
-        let start = (page.number & !ABSENT) << self.page_shift;
-        if self.page_shift > self.shift + 6 {
+    fn retag(&mut self, geometry: Geometry, page: Page, change: impl Fn(u64) -> u64) {
+        let start = (page.number & !ABSENT) << geometry.page;
+        if geometry.page > geometry.line + 6 {
             return self.retag_large(start, page.lines, &change);
         }
         // The lines of a page are in one group, each at the place of its bit.
-        let (group, shift) = (self.slot(start) / GROUP, self.shift);
+        let shift = geometry.line;
+        let group = (start >> shift) as usize & (LINE_ENTRIES - 1) & !(GROUP - 1);
         let first = start & !((GROUP as u64) << shift).wrapping_sub(1);
         self.each_bank(|bank| {
-            let Some(entries) = bank.as_chunks_mut::<GROUP>().0.get_mut(group) else { return };
             let mut left = page.lines;
             while left != 0 {
                 let bit = left.trailing_zeros();
                 left &= left - 1;
-                entries[bit as usize % GROUP].retag(first | u64::from(bit) << shift, &change);
+                let entry = &mut bank[(group | bit as usize) & (LINE_ENTRIES - 1)];
+                entry.retag(first | u64::from(bit) << shift, &change);
             }
         });
     }
@@ -367,33 +402,36 @@ impl Lines {
 
     /// The page of `va` left the TLB: hides its lines.
     #[inline(always)]
-    pub(crate) fn hide_page(&mut self, va: u64) {
-        let record = (va >> self.page_shift) as usize & (PAGES - 1);
+    pub(crate) fn hide_page(&mut self, geometry: Geometry, va: u64) {
+        let number = va >> geometry.page;
+        let record = number as usize & (PAGES - 1);
         if self.known[record / 64] >> (record % 64) & 1 == 0 {
             return;
         }
-        let (number, page) = self.page_at(va);
+        let page = &mut self.pages[record];
         if page.number != number {
             return;
         }
         let hidden = *page;
         page.number |= ABSENT;
-        self.retag(hidden, |tag| tag | HIDDEN);
+        self.retag(geometry, hidden, |tag| tag | HIDDEN);
     }
 
     /// The page of `va` is in the TLB: its hidden lines pass again.
-    pub(crate) fn show_page(&mut self, va: u64) {
-        let (number, page) = self.page_at(va);
+    #[inline(always)]
+    pub(crate) fn show_page(&mut self, geometry: Geometry, va: u64) {
+        let number = va >> geometry.page;
         let record = number as usize & (PAGES - 1);
-        let old = std::mem::replace(page, Page { number, lines: 0 });
+        let page = &mut self.pages[record];
+        let old = *page;
+        page.number = number;
         if old.number & !ABSENT == number {
-            page.lines = old.lines;
-            self.retag(old, |tag| tag & !HIDDEN);
-        } else {
-            self.known[record / 64] |= 1 << (record % 64);
-            if old.lines != 0 {
-                self.retag(old, |_| NO_LINE);
-            }
+            return self.retag(geometry, old, |tag| tag & !HIDDEN);
+        }
+        page.lines = 0;
+        self.known[record / 64] |= 1 << (record % 64);
+        if old.lines != 0 {
+            self.retag(geometry, old, |_| NO_LINE);
         }
     }
 
@@ -405,7 +443,7 @@ impl Lines {
                 let at = 64 * group + left.trailing_zeros() as usize;
                 left &= left - 1;
                 let page = self.pages[at];
-                self.retag(page, |_| NO_LINE);
+                self.retag(self.geometry(), page, |_| NO_LINE);
                 self.pages[at].lines = 0;
             }
         }

@@ -10,6 +10,9 @@ use ichnos_base::{Event, GuestVa, InsnKind, ThreadId};
 /// Times of last use, by slot: written by the simulator, read by a model.
 pub type Stamps = Arc<[AtomicU64]>;
 
+/// What is set in the word of a line that was written, see [`Models::marks`].
+pub const WRITTEN: u64 = 2;
+
 /// Why memory was referenced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReferenceKind {
@@ -72,6 +75,8 @@ pub struct Gone {
     /// The line that had to go for the one referenced, of the same sort, if it is the
     /// only one that went.
     pub line: Option<GuestVa>,
+    /// The page that had to go for the one referenced, if it is the only one that went.
+    pub page: Option<GuestVa>,
     /// Lines of code, by an address in them.
     pub code: Vec<GuestVa>,
     /// Lines of data.
@@ -136,12 +141,25 @@ pub trait Models {
     /// longer may.
     fn reference(&mut self, reference: &Reference, gone: &mut Gone) -> Pass;
 
-    /// Takes a store to the line in a slot of which only loads pass so far. Whether
-    /// stores pass henceforth; if not, nothing is taken, and the store comes again as
-    /// any reference.
-    fn written(&mut self, thread: ThreadId, slot: u32, now: u64) -> bool {
-        let _ = (thread, slot, now);
-        false
+    /// Takes a reference to one line if that is absent from the caches and they know at
+    /// once what becomes of it: where it is now, and the line of the same sort that had
+    /// to go, if one had to. Fetches or loads may pass henceforth; stores, too, after a
+    /// store. None, and nothing is taken, in every other case: then it comes as any
+    /// reference.
+    ///
+    /// What is taken so counts as a reference that passed.
+    fn miss(&mut self, reference: &Reference) -> Option<(u32, Option<GuestVa>)> {
+        let _ = reference;
+        None
+    }
+
+    /// Where the simulator marks a line of data as written, by slot, instead of telling
+    /// a store to a line of which only loads pass so far: it sets [`WRITTEN`] in its
+    /// word, and lets stores pass. None if such stores must be told. Asked when a
+    /// thread first runs.
+    fn marks(&mut self, thread: ThreadId) -> Option<Stamps> {
+        let _ = thread;
+        None
     }
 
     /// Takes a control transfer, if the [`Shape`] asks for them.

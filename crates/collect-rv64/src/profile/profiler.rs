@@ -7,6 +7,7 @@ use ichnos_base::{AccessFlags, GuestVa, InsnKind, ThreadId};
 use super::arcs::{Arcs, NOWHERE};
 use super::book::Book;
 use super::deduce::{Counts, Irregular, Profile};
+use super::line::{Geometry, Passing, Stores};
 use super::models::{Detail, Gone, Models, Pass, Reference, ReferenceKind, Shape};
 use super::tables::{Tables, new_tables};
 use super::trips::Trips;
@@ -15,11 +16,6 @@ use crate::ram::PAGE_SIZE;
 
 /// No line of code.
 pub(super) const NO_LINE: u64 = u64::MAX;
-/// The word of a frame whose page left the TLB, else zero. Addresses of the host
-/// are positive: the sum of a frame's word and a line's is so only if the line
-/// passes.
-const HIDDEN: u64 = 1 << 63;
-
 /// The profile of a run so far.
 #[derive(Debug)]
 pub(crate) struct Profiler<M> {
@@ -140,8 +136,8 @@ impl<M: Models> Profiler<M> {
     }
 
     /// What the models no longer let pass.
-    #[inline]
-    fn forget_gone(&mut self) {
+    #[inline(never)]
+    pub(super) fn forget_gone(&mut self) {
         while let Some(line) = self.gone.code.pop() {
             self.forget_code(line.0);
         }
@@ -149,72 +145,18 @@ impl<M: Models> Profiler<M> {
             self.now.data.forget(line.0);
         }
         while let Some(page) = self.gone.pages.pop() {
-            self.hide_page(page.0);
+            self.hide_page(self.now.data.geometry(), page.0);
         }
-    }
-
-    /// A page left the TLB: its lines pass only when it is back.
-    #[inline(always)]
-    fn hide_page(&mut self, va: u64) {
-        self.now.data.hide_page(va);
-        self.now.code.hide_page(va);
-        for &word in self.book.frames_of_page(va) {
-            if let Some(word) = self.now.arena.get_mut(word as usize) {
-                *word = HIDDEN;
-                self.code_lost = true;
-            }
-        }
-        if va >> self.page_shift == self.line << self.book.code_shift >> self.page_shift {
-            self.forget_line();
-        }
-    }
-
-    /// A page is in the TLB.
-    fn show_page(&mut self, va: u64, kind: ReferenceKind) {
-        if kind != ReferenceKind::Fetch {
-            return self.now.data.show_page(va);
-        }
-        self.now.code.show_page(va);
-        for &word in self.book.frames_of_page(va) {
-            if let Some(word) = self.now.arena.get_mut(word as usize) {
-                *word = 0;
-            }
-        }
-    }
-
-    /// Asks for the page of a reference, unless it is known to be in the TLB.
-    /// Whether it passes henceforth.
-    #[inline]
-    pub(super) fn page(&mut self, kind: ReferenceKind, addr: u64, size: u64) -> bool {
-        self.page_at_once(kind, addr, size) || self.page_told(kind, addr, size)
-    }
-
-    /// Whether the page of a reference is known to be in the TLB.
-    #[inline(always)]
-    pub(super) fn page_at_once(&self, kind: ReferenceKind, addr: u64, size: u64) -> bool {
-        let last = addr.wrapping_add(size - 1);
-        let side = if kind == ReferenceKind::Fetch { &self.now.code } else { &self.now.data };
-        (addr ^ last) >> self.page_shift == 0 && side.page_passes(addr)
-    }
-
-    /// Asks the TLB for the page of a reference. Whether it passes henceforth.
-    #[inline(never)]
-    pub(super) fn page_told(&mut self, kind: ReferenceKind, addr: u64, size: u64) -> bool {
-        let last = addr.wrapping_add(size - 1) >> self.page_shift;
-        let page = addr >> self.page_shift;
-        self.extra_pages[kind as usize] += u64::from(page != last);
-        let reference = self.reference_of(kind, addr, size, 0);
-        let passes = self.models.translate(&reference, &mut self.gone);
-        self.forget_gone();
-        let passes = passes && page == last && self.shape.detail == Detail::Lines;
-        if passes {
-            self.show_page(addr, kind);
-        }
-        passes
     }
 
     #[inline(always)]
-    fn reference_of(&self, kind: ReferenceKind, addr: u64, size: u64, sub: u64) -> Reference {
+    pub(super) fn reference_of(
+        &self,
+        kind: ReferenceKind,
+        addr: u64,
+        size: u64,
+        sub: u64,
+    ) -> Reference {
         Reference {
             thread: self.thread,
             pc: GuestVa(self.pc),
@@ -226,7 +168,7 @@ impl<M: Models> Profiler<M> {
     }
 
     #[inline(never)]
-    fn forget_code(&mut self, pc: u64) {
+    pub(super) fn forget_code(&mut self, pc: u64) {
         self.now.code.forget(pc);
         self.code_lost = true;
         if let Some(word) = self.book.known_line(pc)
@@ -270,11 +212,22 @@ impl<M: Models> Profiler<M> {
         if (addr ^ last) >> self.book.data_shift != 0 {
             return self.tell(kind, addr, size, 1);
         }
+        self.tell_line(self.now.data.geometry(), kind, (addr, size))
+    }
+
+    /// The same of a reference to one line.
+    #[inline(always)]
+    pub(super) fn tell_line(
+        &mut self,
+        geometry: Geometry,
+        kind: ReferenceKind,
+        (addr, size): (u64, u64),
+    ) -> Pass {
         self.told[kind as usize] += 1;
         let reference = self.reference_of(kind, addr, size, 1);
         let pass = self.models.reference(&reference, &mut self.gone);
         match self.gone.line.take() {
-            Some(line) => self.now.data.forget(line.0),
+            Some(line) => self.now.data.forget_in(geometry, line.0),
             None => self.forget_gone(),
         }
         pass
@@ -313,7 +266,8 @@ impl<M: Models> Profiler<M> {
         }
         match self.tell(ReferenceKind::Fetch, at, size, 0) {
             Pass::Loads(slot) | Pass::All(slot) if page_passes => {
-                self.now.code.enter(at, (true, false), 0, slot);
+                let passing = Passing { loads: true, stores: Stores::Told };
+                self.now.code.enter(at, passing, 0, slot);
             }
             _ => {}
         }
@@ -380,12 +334,12 @@ impl<M: Models> Profiler<M> {
         if self.generated || !page_passes {
             return;
         }
-        let passes = match pass {
+        let (stores, slot) = match pass {
             Pass::Nothing => return,
-            Pass::Loads(slot) => ((true, false), slot),
-            Pass::All(slot) => ((true, true), slot),
+            Pass::Loads(slot) => (Stores::Told, slot),
+            Pass::All(slot) => (Stores::Pass, slot),
         };
-        self.now.data.enter(addr, passes.0, 0, passes.1);
+        self.now.data.enter(addr, Passing { loads: true, stores }, 0, slot);
     }
 
     #[inline(always)]

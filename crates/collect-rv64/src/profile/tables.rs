@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicU64;
 use ichnos_base::ThreadId;
 
 use super::arcs::NOWHERE;
-use super::lines::{Line, Lines};
+use super::line::Line;
+use super::lines::Lines;
 use super::models::{Models, ReferenceKind, Shape};
 use crate::trap::Access;
 
@@ -55,6 +56,8 @@ pub(crate) struct Start {
     pub(crate) lines: *const Line,
     pub(crate) indirect: *mut Indirect,
     pub(crate) clock: u64,
+    /// How far a line's mark is from its time of use.
+    pub(crate) mark_distance: u64,
 }
 
 /// One thread's tables.
@@ -83,13 +86,10 @@ pub(super) fn new_tables<M: Models>(
         lines.select(0);
         lines
     };
-    Box::new(Tables {
-        next: NOWHERE,
-        data: lines(shape.data_line, ReferenceKind::Load),
-        code: lines(shape.code_line, ReferenceKind::Fetch),
-        arena: Vec::new(),
-        indirect: Vec::new(),
-    })
+    let mut data = lines(shape.data_line, ReferenceKind::Load);
+    let code = lines(shape.code_line, ReferenceKind::Fetch);
+    data.mark_in(models.marks(thread));
+    Box::new(Tables { next: NOWHERE, data, code, arena: Vec::new(), indirect: Vec::new() })
 }
 
 impl Indirect {

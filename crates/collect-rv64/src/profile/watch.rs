@@ -11,8 +11,7 @@ use crate::cpu::Cpu;
 use crate::memory::World;
 use crate::observe::{Here, Observer};
 use crate::pages::prefer_large;
-use crate::ram::PAGE_SIZE;
-use crate::trap::{Access, Stop};
+use crate::trap::Stop;
 
 /// So many runs may wait for their bytes to be read.
 const FRESH: usize = 8;
@@ -194,6 +193,7 @@ impl<M: Models> Observer for Profiler<M> {
             lines: self.now.data.bank(),
             indirect: self.now.indirect.as_mut_ptr(),
             clock: self.clock,
+            mark_distance: self.now.data.mark_distance(),
         })
     }
 
@@ -215,6 +215,11 @@ impl<M: Models> Observer for Profiler<M> {
     }
 
     #[inline(always)]
+    fn data_at_once(&mut self, cpu: &Cpu, ram: u64, site: &Site, va: u64) -> Option<u64> {
+        self.reach_at_once(cpu, ram, site, va)
+    }
+
+    #[inline(always)]
     fn data_generated<W: World>(
         &mut self,
         cpu: &mut Cpu,
@@ -222,48 +227,7 @@ impl<M: Models> Observer for Profiler<M> {
         site: &Site,
         va: u64,
     ) -> Option<u64> {
-        let in_page = va as usize % PAGE_SIZE;
-        if in_page + site.size as usize > PAGE_SIZE {
-            return None;
-        }
-        let store = site.access == Access::Store;
-        let place = |cpu: &Cpu| if store { cpu.tlb.write::<1>(va) } else { cpu.tlb.read::<1>(va) };
-        let index = match place(cpu) {
-            Some(index) => index,
-            None => {
-                world.reach(cpu, va, site.access).ok()?;
-                place(cpu)?
-            }
-        };
-        let ram = world.ram_mut().start() as u64;
-        self.now.data.follow_changes(&cpu.tlb, ram);
-        (self.pc, self.clock, self.code_lost) = (site.pc, site.clock, false);
-        let kind = if store { ReferenceKind::Store } else { ReferenceKind::Load };
-        let host = ram.wrapping_add(index as u64);
-        let page = self.page_at_once(kind, va, site.size);
-        if store && page && self.data_written(va, site.size) {
-            return Some(host);
-        }
-        // In a page that passed already, generated code has looked for the line.
-        let page_passes = page || self.page_told(kind, va, site.size);
-        if page || !(page_passes && self.data_passes(kind, va, site.size)) {
-            let slot = match self.tell_data(kind, va, site.size) {
-                Pass::Nothing => None,
-                Pass::Loads(slot) => Some((false, slot)),
-                Pass::All(slot) => Some((true, slot)),
-            };
-            if let Some((stores, slot)) = slot.filter(|_| page_passes) {
-                let rights = match store {
-                    true => (cpu.tlb.read::<1>(va).is_some(), stores),
-                    false => (true, stores && cpu.tlb.write::<1>(va).is_some()),
-                };
-                self.now.data.enter(va, rights, host.wrapping_sub(va), slot);
-            }
-        }
-        if let Some(next) = site.next.filter(|_| self.code_lost) {
-            self.fetch_again(next);
-        }
-        Some(host)
+        self.reach(cpu, world, site, va)
     }
 
     fn fetch_generated(&mut self, pc: u64, (at, size): (u64, u64), clock: u64) {
@@ -274,6 +238,18 @@ impl<M: Models> Observer for Profiler<M> {
         if word as i64 > 0 {
             return self.now.code.write_stamp(word as usize, 4 * clock);
         }
+        let reference = self.reference_of(ReferenceKind::Fetch, at, size, 0);
+        let missed = if page_passes { self.models.miss(&reference) } else { None };
+        if let Some((slot, departed)) = missed {
+            if let Some(line) = departed {
+                self.forget_code(line.0);
+            }
+            let word = self.now.code.stamp_of(slot) as u64;
+            if let Some(place) = self.now.arena.get_mut(place as usize) {
+                *place = word;
+            }
+            return;
+        }
         let word = match self.tell(ReferenceKind::Fetch, at, size, 0) {
             Pass::Loads(slot) | Pass::All(slot) if page_passes => {
                 self.now.code.stamp_of(slot) as u64
@@ -282,33 +258,6 @@ impl<M: Models> Observer for Profiler<M> {
         };
         if let Some(place) = self.now.arena.get_mut(place as usize) {
             *place = word;
-        }
-    }
-}
-
-impl<M: Models> Profiler<M> {
-    /// A store to a line that is there and clean, if that is all to it.
-    #[inline(always)]
-    fn data_written(&mut self, va: u64, size: u64) -> bool {
-        let Some(slot) = self.now.data.clean(va, size) else { return false };
-        let passes = self.models.written(self.thread, slot, 4 * self.clock + 1);
-        if passes {
-            self.told[ReferenceKind::Store as usize] += 1;
-            self.now.data.let_stores_pass(va);
-        }
-        passes
-    }
-
-    /// A reference of data may have thrown out the line that runs. Its next
-    /// instruction is sure to come, and is fetched right here.
-    fn fetch_again(&mut self, next: u64) {
-        let word = |number: Option<u32>| {
-            number.and_then(|n| self.now.arena.get(n as usize)).copied().unwrap_or(0)
-        };
-        let sum = word(self.book.known_line(next)).wrapping_add(word(self.book.frame(next)));
-        if sum as i64 <= 0 {
-            let clock = self.clock + 1;
-            self.fetch_generated(next, (next, 2), clock);
         }
     }
 }

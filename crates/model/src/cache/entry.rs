@@ -15,6 +15,9 @@ pub(crate) const DIRTY: u64 = 2;
 /// The line was prefetched and nobody has asked for it since.
 pub(crate) const PREFETCHED: u64 = 4;
 
+/// How many bits flags take.
+pub(crate) const FLAG_BITS: u32 = 3;
+
 const FLAGS: u64 = VALID | DIRTY | PREFETCHED;
 const IDENTITY: u64 = !(DIRTY | PREFETCHED);
 

@@ -160,7 +160,13 @@ impl<O: Observe> Hierarchy<O> {
         }
     }
 
-    fn entry(ports: Ports, kind: Kind) -> usize {
+    /// By which caches a thread enters, and its space.
+    pub(super) fn where_from(&mut self, id: ThreadId) -> (Ports, u64) {
+        let thread = self.last_thread(id);
+        (thread.ports, thread.space)
+    }
+
+    pub(super) fn entry(ports: Ports, kind: Kind) -> usize {
         if kind == Kind::Fetch { ports.code } else { ports.data }
     }
 
@@ -276,26 +282,6 @@ impl<O: Observe> Hierarchy<O> {
         let departed = filled.evicted.map(|line| GuestVa((line.line() << shift) ^ space));
         let standing = standing_of(filled.slot, !back || dirties != 0);
         Some(AtOnce { standing, served, departed })
-    }
-
-    /// Takes a store to the line in a slot of a thread's first-level data cache, of
-    /// which [`Standing::Loads`] was said last. Whether it stands as
-    /// [`Standing::All`] now; if not, nothing changed.
-    #[inline]
-    pub fn written(&mut self, id: ThreadId, slot: u32, now: u64) -> bool {
-        let Some(thread) = self.last.as_ref().filter(|thread| thread.id == id) else {
-            return false;
-        };
-        let entry = thread.ports.data;
-        let Some(node) = self.graph.nodes.get_mut(entry) else { return false };
-        let back = node.write == WritePolicy::Back;
-        if !back || !node.at_once || self.config.modify == Modify::LoadOnly {
-            return false;
-        }
-        let AnyArray::Stamped(array) = node.array_mut() else { return false };
-        let dirtied = array.dirty(slot as usize, now);
-        node.stats.accesses[Kind::Store] += u64::from(dirtied);
-        dirtied
     }
 
     /// Asks the caches behind the first one; the level that had the line.

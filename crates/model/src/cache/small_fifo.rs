@@ -25,6 +25,7 @@ pub(crate) struct SmallFifo {
     capacity: usize,
 }
 
+#[inline]
 fn mark(line: u64) -> u16 {
     (mix(line) >> 48) as u16
 }
@@ -43,6 +44,7 @@ impl SmallFifo {
         if any == 0 { None } else { self.find_slowly(line) }
     }
 
+    #[cold]
     fn find_slowly(&self, line: u64) -> Option<usize> {
         let key = entry(line);
         self.words.iter().position(|&word| same(word, key))
@@ -50,7 +52,7 @@ impl SmallFifo {
 
     /// Uses a line and puts it in if it is absent. None if it was there, else the
     /// line that had to go, if one had to.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn bring(&mut self, line: u64) -> Option<Option<Resident>> {
         match self.find(line) {
             Some(_) => None,

@@ -2,7 +2,8 @@
 //!
 //! A collector that filters hits writes the time of a hit straight into the
 //! line's stamp, without a call; the order of use is worked out only when a line
-//! has to go. Times are whatever grows with every reference.
+//! has to go. Times are whatever grows with every reference. It may also mark lines
+//! as written, and bring lines in (`direct`): words and stamps are shared.
 //!
 //! The slot of a line is `set * ways + way`, and so is the place of its stamp. An
 //! empty slot's stamp is 0.
@@ -13,18 +14,24 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::array::{Array, Filled, Found};
 use super::config::CacheConfig;
-use super::entry::{DIRTY, Resident, entry, flags, place_of, same};
+use super::entry::{FLAG_BITS, Resident, entry, flags, same};
 use super::index::Index;
+
+/// The ways of a usual set.
+pub(super) const EIGHT: usize = 8;
 
 /// The times of last use, one a slot.
 pub type Stamps = Arc<[AtomicU64]>;
+
+/// The lines, one word a slot as `entry` has it.
+pub(super) type Words = Arc<[AtomicU64]>;
 
 /// LRU by stamps.
 #[derive(Debug)]
 pub(crate) struct StampedLru {
     index: Index,
     ways: usize,
-    words: Box<[u64]>,
+    words: Words,
     stamps: Stamps,
     /// The time of the access that comes next.
     pub(crate) now: u64,
@@ -37,7 +44,7 @@ impl StampedLru {
         Self {
             index: Index::new(config),
             ways: config.ways as usize,
-            words: vec![0; lines].into_boxed_slice(),
+            words: (0..lines).map(|_| AtomicU64::new(0)).collect(),
             stamps: (0..lines).map(|_| AtomicU64::new(0)).collect(),
             now: 0,
         }
@@ -48,6 +55,20 @@ impl StampedLru {
         Arc::clone(&self.stamps)
     }
 
+    /// The lines; and how many sets they are in, less one, if that is a mask of a
+    /// line's number and each has eight ways.
+    pub(super) fn in_sets_of_eight(&self) -> Option<(Words, u64)> {
+        match self.index {
+            Index::Mask(mask) if self.ways == EIGHT => Some((Arc::clone(&self.words), mask)),
+            _ => None,
+        }
+    }
+
+    /// The lines.
+    pub(super) fn words(&self) -> Words {
+        Arc::clone(&self.words)
+    }
+
     #[inline(always)]
     fn find(&self, line: u64) -> (usize, Option<usize>) {
         let start = self.index.set(line) * self.ways;
@@ -55,9 +76,9 @@ impl StampedLru {
         let words = &self.words[start..start + self.ways];
         // References that come here mostly miss, and where they hit is as good as
         // random: a usual set is looked at without a branch for each way.
-        let way = match <&[u64; 8]>::try_from(words) {
-            Ok(words) => place_of(words, key),
-            Err(_) => words.iter().position(|&word| same(word, key)),
+        let way = match <&[AtomicU64; EIGHT]>::try_from(words) {
+            Ok(words) => way_of(words, key),
+            Err(_) => words.iter().position(|word| same(word.load(Relaxed), key)),
         };
         (start, way.map(|way| start + way))
     }
@@ -72,9 +93,10 @@ impl StampedLru {
 
     #[inline(always)]
     fn hit(&mut self, slot: usize, set: u64, now: u64) -> (usize, u64) {
-        self.words[slot] |= set;
+        let word = self.words[slot].load(Relaxed) | set;
+        self.words[slot].store(word, Relaxed);
         self.stamps[slot].store(now, Relaxed);
-        (slot, flags(self.words[slot]))
+        (slot, flags(word))
     }
 
     /// Puts an absent line into the set that begins at slot `start`.
@@ -82,7 +104,7 @@ impl StampedLru {
     fn put(&mut self, start: usize, word: u64, now: u64) -> Filled {
         let slot = start + self.oldest(start);
         self.stamps[slot].store(now, Relaxed);
-        let evicted = std::mem::replace(&mut self.words[slot], word);
+        let evicted = replace(&self.words[slot], word);
         Filled { evicted: Resident::from_word(evicted), slot }
     }
 
@@ -96,29 +118,43 @@ impl StampedLru {
         }
     }
 
-    /// Takes note that the line in a slot was written at `now`; false if there is none.
-    #[inline(always)]
-    pub(super) fn dirty(&mut self, slot: usize, now: u64) -> bool {
-        let (Some(word), Some(stamp)) = (self.words.get_mut(slot), self.stamps.get(slot)) else {
-            return false;
-        };
-        let there = *word != 0;
-        if there {
-            *word |= DIRTY;
-            stamp.store(now, Relaxed);
-        }
-        there
-    }
-
     /// The way of a full set that was used longest ago, or an empty one.
     #[inline(always)]
     fn oldest(&self, start: usize) -> usize {
         let stamps = &self.stamps[start..start + self.ways];
-        match <&[AtomicU64; 8]>::try_from(stamps) {
+        match <&[AtomicU64; EIGHT]>::try_from(stamps) {
             Ok(stamps) => oldest_of_eight(stamps),
             Err(_) => oldest_of(stamps),
         }
     }
+}
+
+/// Puts a word into the place of another.
+#[inline(always)]
+pub(super) fn replace(place: &AtomicU64, word: u64) -> u64 {
+    let old = place.load(Relaxed);
+    place.store(word, Relaxed);
+    old
+}
+
+/// The way of a usual set that holds the line of `key`. Mostly there is none, which is
+/// seen without a branch for each.
+#[inline(always)]
+pub(super) fn way_of(words: &[AtomicU64; EIGHT], key: u64) -> Option<usize> {
+    if may_hold(words, key) { way_exactly(words, key) } else { None }
+}
+
+/// Whether a usual set may hold the line of `key`; it surely does not if not.
+#[inline(always)]
+pub(super) fn may_hold(words: &[AtomicU64; EIGHT], key: u64) -> bool {
+    // Words of the same line differ in their flags at most; an empty one may look so.
+    let near = |way: usize| words[way].load(Relaxed) ^ key < 1 << FLAG_BITS;
+    near(0) | near(1) | near(2) | near(3) | near(4) | near(5) | near(6) | near(7)
+}
+
+#[inline(never)]
+fn way_exactly(words: &[AtomicU64; EIGHT], key: u64) -> Option<usize> {
+    words.iter().position(|word| same(word.load(Relaxed), key))
 }
 
 /// The way that was used longest ago. An empty one is older than any line: its
@@ -138,7 +174,7 @@ fn oldest_of(stamps: &[AtomicU64]) -> usize {
 /// The same of a usual set: ways go along in the lowest bits of their times,
 /// which leave room for that, and the least is found in pairs.
 #[inline(always)]
-fn oldest_of_eight(stamps: &[AtomicU64; 8]) -> usize {
+pub(super) fn oldest_of_eight(stamps: &[AtomicU64; EIGHT]) -> usize {
     let age = |way: usize| stamps[way].load(Relaxed) << 3 | way as u64;
     let pair = |one: usize| age(one).min(age(one + 1));
     let four = |one: usize| pair(one).min(pair(one + 2));
@@ -149,8 +185,8 @@ impl Array for StampedLru {
     #[inline]
     fn access(&mut self, line: u64, set: u64, clear: u64) -> Found {
         let (_, Some(slot)) = self.find(line) else { return Found::Miss };
-        let word = self.words[slot];
-        self.words[slot] = (word | set) & !clear;
+        let word = self.words[slot].load(Relaxed);
+        self.words[slot].store((word | set) & !clear, Relaxed);
         self.stamps[slot].store(self.now, Relaxed);
         Found::Hit { flags: flags(word), slot }
     }
@@ -164,7 +200,7 @@ impl Array for StampedLru {
     fn remove(&mut self, line: u64) -> Option<Resident> {
         let slot = self.find(line).1?;
         self.stamps[slot].store(0, Relaxed);
-        Resident::from_word(std::mem::take(&mut self.words[slot]))
+        Resident::from_word(replace(&self.words[slot], 0))
     }
 
     fn contains(&self, line: u64) -> bool {
@@ -177,6 +213,6 @@ impl Array for StampedLru {
 
     fn place(&self, line: u64) -> Option<(usize, u64)> {
         let slot = self.find(line).1?;
-        Some((slot, flags(self.words[slot])))
+        Some((slot, flags(self.words[slot].load(Relaxed))))
     }
 }

@@ -9,8 +9,17 @@ use ichnos_base::{GuestVa, ThreadId};
 
 use super::config::TlbConfig;
 use super::model::{PAGE_NUMBER, TlbModel, TlbObserve, UNSETTLED, key};
-use crate::cache::{AnyArray, Filterable, Index};
+use crate::cache::{AnyArray, Filterable, Index, Resident};
 use crate::{ByKind, Kind, Replacement};
+
+/// What became of a reference that was answered at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TlbAtOnce {
+    /// Whether its page was absent, and was walked to.
+    pub missed: bool,
+    /// The page that had to go for it, by its first byte.
+    pub departed: Option<GuestVa>,
+}
 
 /// What a filter in front of a first-level TLB must know.
 #[derive(Debug)]
@@ -59,8 +68,12 @@ impl<O: TlbObserve> TlbModel<O> {
         (addr, size): (GuestVa, u32),
         mut departed: impl FnMut(GuestVa),
     ) -> Filterable {
-        if let Some(passes) = self.reference_at_once(id, kind, (addr, size), &mut departed) {
-            return passes;
+        if let Some(answer) = self.reference_at_once(id, kind, (addr, size)) {
+            if answer.missed {
+                self.observer.missed(self.report.instructions, kind, 1, true);
+            }
+            answer.departed.into_iter().for_each(departed);
+            return Filterable::Present;
         }
         let mut thread = self.take(id);
         let first = if kind == Kind::Fetch { self.code[0] } else { self.data[0] };
@@ -78,51 +91,44 @@ impl<O: TlbObserve> TlbModel<O> {
         if self.config.pages.regions.is_empty() { filterable } else { Filterable::Nothing }
     }
 
-    /// The usual case of [`reference`](Self::reference): one page of the last thread,
-    /// and one level of FIFO TLBs. None, and nothing changed, if it is another.
-    #[inline]
-    fn reference_at_once(
+    /// Answers a reference as [`reference`](Self::reference) does, in one step and
+    /// without telling the observer: its page may pass henceforth. None, and nothing
+    /// changed, unless it is to one page by the last thread, and there is one level of
+    /// FIFO TLBs.
+    #[inline(always)]
+    pub fn reference_at_once(
         &mut self,
         id: ThreadId,
         kind: Kind,
         (addr, size): (GuestVa, u32),
-        departed: &mut impl FnMut(GuestVa),
-    ) -> Option<Filterable> {
+    ) -> Option<TlbAtOnce> {
         let (recent, thread) = self.recent.as_mut()?;
-        let shift = self.config.pages.base.trailing_zeros();
+        let shift = self.page_shift;
         let at = addr.0 ^ thread.space;
         let last = at.wrapping_add(u64::from(size.max(1)) - 1);
-        let usual = *recent == id && self.config.pages.regions.is_empty() && self.code.len() == 1;
-        if !usual || (at ^ last) >> shift != 0 {
+        if *recent != id || !self.usual || (at ^ last) >> shift != 0 {
             return None;
         }
         let &tlb = if kind == Kind::Fetch { self.code.first() } else { self.data.first() }?;
-        let array = thread.arrays.get_mut(tlb)?;
-        if !matches!(array, AnyArray::Fifo(_) | AnyArray::SmallFifo(_)) {
-            return None;
-        }
+        let page = key(at, shift);
+        let brought = match thread.arrays.get_mut(tlb)? {
+            AnyArray::SmallFifo(array) => array.bring(page),
+            AnyArray::Fifo(array) => array.bring(page),
+            _ => return None,
+        };
+        thread.settled = UNSETTLED;
         let stats = self.report.tlbs.get_mut(tlb)?;
         stats.accesses[kind] += 1;
-        thread.settled = UNSETTLED;
-        let page = key(at, shift);
-        let brought = match array {
-            AnyArray::Fifo(array) => array.bring(page),
-            AnyArray::SmallFifo(array) => array.bring(page),
-            _ => None,
-        };
-        if let Some(evicted) = brought {
-            stats.misses[kind] += 1;
-            let accesses = u64::from(thread.walker.walk(at, shift));
-            let walks = &mut self.report.walks;
-            walks.walks[kind] += 1;
-            walks.accesses += accesses;
-            walks.cycles += accesses * u64::from(self.config.walk.cycles_per_access);
-            self.observer.missed(self.report.instructions, kind, 1, true);
-            if let Some(page) = evicted {
-                departed(GuestVa(((page.line() & PAGE_NUMBER) << shift) ^ thread.space));
-            }
-        }
-        Some(Filterable::Present)
+        let Some(evicted) = brought else { return Some(TlbAtOnce::default()) };
+        stats.misses[kind] += 1;
+        let accesses = u64::from(thread.walker.walk(at, shift));
+        let walks = &mut self.report.walks;
+        walks.walks[kind] += 1;
+        walks.accesses += accesses;
+        walks.cycles += accesses * u64::from(self.config.walk.cycles_per_access);
+        let first_byte = |page: Resident| ((page.line() & PAGE_NUMBER) << shift) ^ thread.space;
+        let departed = evicted.map(|page| GuestVa(first_byte(page)));
+        Some(TlbAtOnce { missed: true, departed })
     }
 
     /// The bytes of a page, where all have one size.

@@ -79,6 +79,9 @@ pub struct TlbModel<O = ()> {
     pub(super) observer: O,
     /// Whether it is driven by single references that are mostly misses.
     filtered: bool,
+    /// Whether there is one level, and one size of pages; their shift.
+    pub(super) usual: bool,
+    pub(super) page_shift: u32,
 }
 
 /// No page is settled.
@@ -128,6 +131,8 @@ impl<O: TlbObserve> TlbModel<O> {
             recent: None,
             observer,
             filtered: false,
+            usual: config.levels.len() == 1 && config.pages.regions.is_empty(),
+            page_shift: config.pages.base.trailing_zeros(),
         };
         for level in &config.levels {
             match level.tlbs {
@@ -287,6 +292,7 @@ fn pages_are_uniform(pages: &Pages) -> bool {
 }
 
 /// A page as the line number of an array: its number, and its size above it.
+#[inline]
 pub(super) const fn key(addr: u64, shift: u32) -> u64 {
     (addr >> shift) | ((shift as u64 - 10) << 55)
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ichnos_base::{GuestVa, ThreadId};
 use ichnos_model::{
-    CacheConfig, Caches, Hierarchy, HierarchyConfig, Inclusion, Kind, LevelConfig, Reference,
-    Replacement, Sharing, Standing, TlbConfig, TlbHierarchyConfig, TlbLevelConfig, TlbModel, Tlbs,
-    Unobserved,
+    ByKind, CacheConfig, Caches, Hierarchy, HierarchyConfig, Inclusion, Kind, LevelConfig,
+    Reference, Replacement, Sharing, Standing, TlbConfig, TlbHierarchyConfig, TlbLevelConfig,
+    TlbModel, Tlbs, Unobserved, WRITTEN,
 };
 use proptest::prelude::*;
 
@@ -74,6 +74,52 @@ proptest! {
             }
             prop_assert_eq!(quick.report(), slow.report());
         }
+    }
+
+    /// A first-level cache in the hands of a filter, which marks lines as written by
+    /// itself, comes to the same as one that is told all.
+    #[test]
+    fn directly_is_as_at_length(
+        steps in prop::collection::vec((0u64..80, 1u8..3, 0u64..60), 1..600),
+    ) {
+        let cache = CacheConfig::new(2048, 8, 64);
+        let caches = Caches::Split { code: cache.clone(), data: cache };
+        let level = LevelConfig { name: "l1".to_owned(), caches, sharing: Sharing::Private };
+        let config = HierarchyConfig { levels: vec![level], ..HierarchyConfig::default() };
+        let mut filtered = Hierarchy::behind_filter(&config, Unobserved).unwrap();
+        let mut whole = Hierarchy::behind_filter(&config, Unobserved).unwrap();
+        let stamps = filtered.stamps(THREAD, Kind::Load).unwrap();
+        let marks = filtered.marks(THREAD).unwrap();
+        let mut direct = filtered.direct(THREAD, Kind::Load).unwrap();
+        let mut known = std::collections::HashMap::new();
+        let mut passed = ByKind::default();
+        for (now, step) in steps.into_iter().enumerate() {
+            let r = reference(step, now as u64 + 1);
+            whole.reference(THREAD, &r);
+            let mut gone = Vec::new();
+            whole.departed(THREAD, Kind::Load, |line| gone.push(line));
+            let line = r.addr.0 / 64;
+            if let Some(&slot) = known.get(&line) {
+                prop_assert!(gone.is_empty());
+                stamps[slot as usize].store(r.now, Relaxed);
+                if r.kind == Kind::Store {
+                    marks[slot as usize].fetch_or(WRITTEN, Relaxed);
+                }
+                passed[r.kind] += 1;
+                continue;
+            }
+            prop_assert!(direct.is_one_line(r.addr, r.size));
+            let brought = direct.bring(r.addr, r.kind, r.now);
+            prop_assert_eq!(brought.departed.into_iter().collect::<Vec<_>>(), gone);
+            brought.departed.map(|gone| known.remove(&(gone.0 / 64)));
+            // Some are forgotten, and looked for again.
+            if !r.pc.0.is_multiple_of(3) {
+                known.insert(line, brought.slot);
+            }
+        }
+        filtered.give_back(&direct, Kind::Load);
+        filtered.count_hits(THREAD, 0, passed);
+        prop_assert_eq!(filtered.report(), whole.report());
     }
 
     #[test]

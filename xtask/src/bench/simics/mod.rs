@@ -3,7 +3,9 @@
 //! programs: what they are like, and how fast they run native, under QEMU, and
 //! here without and with profiling.
 //!
-//! Times are processor time, the least of several interleaved runs. Native
+//! Times are processor time, the least of several interleaved runs; each program
+//! takes about a tenth of a second on the host, so that a millisecond of the clock
+//! is one in a hundred of the shortest. Native
 //! programs are the host distribution's, the others Debian's riscv64 packages;
 //! the two small ones are compiled here for both.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -210,10 +212,15 @@ fn measure(set: &Set, ways: &[Way], rounds: usize) -> Result<Vec<Vec<f64>>> {
     Ok(times)
 }
 
-/// The processor time of a command, as bash tells it.
+/// The processor time of a command, as bash tells it: to the millisecond, of which
+/// every program takes a hundred or more on the host.
 fn processor_seconds(command: &mut Command) -> Result<f64> {
     let mut bash = Command::new("bash");
-    bash.args(["-c", "TIMEFORMAT='%U %S'; time \"$@\" >/dev/null 2>/dev/null </dev/null", "time"]);
+    bash.args([
+        "-c",
+        "TIMEFORMAT='%3U %3S'; time \"$@\" >/dev/null 2>/dev/null </dev/null",
+        "time",
+    ]);
     bash.arg(command.get_program()).args(command.get_args());
     if let Some(folder) = command.get_current_dir() {
         bash.current_dir(folder);
@@ -245,7 +252,7 @@ fn first_table(set: &Set, traits: &[Traits], times: &[Vec<f64>]) {
     row("Unique instructions", all().map(|t| t.unique.to_string()));
     row("Size of binary (Kbyte)", set.programs.iter().map(|p| p.kilobytes().to_string()));
     row("Instr:s per TLB miss", all().map(|t| (t.instructions / t.tlb_misses.max(1)).to_string()));
-    row("Native execution (sec)", times.iter().map(|row| format!("{:.2}", row[0])));
+    row("Native execution (sec)", times.iter().map(|row| format!("{:.3}", row[0])));
     row("Branches taken (1000:s)", all().map(|t| (t.branches() / 1000).to_string()));
     for (n, name) in
         ["relative on page", "relative off page", "absolute on page", "absolute off page"]
@@ -261,7 +268,7 @@ fn second_table(set: &Set, traits: &[Traits], ways: &[Way], times: &[Vec<f64>]) 
     println!("Table 2: seconds, million instructions a second, and times native\n");
     row("", set.programs.iter().map(|p| p.name.to_owned()).chain(["geom. mean".to_owned()]));
     for (at, way) in ways.iter().enumerate() {
-        row(&format!("{} (sec)", way.name), times.iter().map(|row| format!("{:.2}", row[at])));
+        row(&format!("{} (sec)", way.name), times.iter().map(|row| format!("{:.3}", row[at])));
         if way.guest {
             let mips = traits.iter().zip(times);
             row("  MIPS", mips.map(|(t, row)| format!("{:.0}", t.millions() / row[at])));
@@ -296,7 +303,7 @@ fn system_rows(
     }
     println!("\nIn a whole machine, whose boot takes {boot:.2} s (taken off)\n");
     let once = |all: &f64| (all - boot).max(0.0) / f64::from(system::REPEATS);
-    row("system mode (sec)", whole.iter().map(|all| format!("{:.2}", once(all))));
+    row("system mode (sec)", whole.iter().map(|all| format!("{:.3}", once(all))));
     if let Some(user) = ways.iter().position(|way| way.name == "ichnos") {
         let pairs = times.iter().zip(&whole);
         let rows: Vec<Vec<f64>> = pairs.map(|(row, all)| vec![once(all), row[user]]).collect();

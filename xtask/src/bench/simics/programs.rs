@@ -62,7 +62,7 @@ pub fn prepare(folder: &Path) -> Result<Set> {
         packaged("sqlite3", &sysroot, &[":memory:", ".read input.sql"]),
     ];
     programs.push(compiled("quicksort", folder, "1000000")?);
-    programs.push(compiled("matrix", folder, "250")?);
+    programs.push(compiled("matrix", folder, "500")?);
     Ok(Set { folder: folder.to_owned(), sysroot, programs })
 }
 
