@@ -28,7 +28,7 @@ mod models;
 mod profiler;
 mod tables;
 mod tracer;
-mod trips;
+mod views;
 mod watch;
 mod words;
 
