@@ -11,7 +11,7 @@
 //! instruction of any hart.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_isa_rv64::{Class, Format as F, Insn, Op, TABLE, is_compressed};
+use ichnos_isa_rv64::{COMPRESSED, Class, Format as F, Insn, Op, TABLE, is_compressed};
 
 use crate::cpu::SINK;
 use crate::ram::{CodeWrite, PAGE_SHIFT, PAGE_SIZE, Ram};
@@ -21,7 +21,64 @@ pub(crate) const SLOTS: usize = PAGE_SIZE / 2;
 
 /// The handler that leads out of a chain; no operation has this number.
 pub(crate) const LEAVE: u8 = u8::MAX;
-const _: () = assert!(TABLE.len() < LEAVE as usize);
+
+/// Operations that instructions of two bytes have. Their handlers, numbered behind
+/// those for four bytes, are others: the next slot's place is then a constant away,
+/// which no load is waited for.
+pub(crate) const SHORT: [Op; 25] = [
+    Op::Addi,
+    Op::Fld,
+    Op::Lw,
+    Op::Ld,
+    Op::Fsd,
+    Op::Sw,
+    Op::Sd,
+    Op::Addiw,
+    Op::Lui,
+    Op::Srli,
+    Op::Srai,
+    Op::Andi,
+    Op::Sub,
+    Op::Xor,
+    Op::Or,
+    Op::And,
+    Op::Subw,
+    Op::Addw,
+    Op::Jal,
+    Op::Beq,
+    Op::Bne,
+    Op::Slli,
+    Op::Jalr,
+    Op::Add,
+    Op::Ebreak,
+];
+/// The first number of a short handler.
+pub(crate) const FIRST_SHORT: usize = TABLE.len();
+const _: () = assert!(FIRST_SHORT + SHORT.len() < LEAVE as usize);
+
+/// The number of an operation's handler; [`LEAVE`] if there is none.
+const fn number(op: Op, len: u8) -> u8 {
+    if len == 4 {
+        return op as u8;
+    }
+    let mut at = 0;
+    while at < SHORT.len() {
+        if SHORT[at] as u8 == op as u8 {
+            return (FIRST_SHORT + at) as u8;
+        }
+        at += 1;
+    }
+    LEAVE
+}
+
+/// Every instruction has a handler.
+const _: () = {
+    let mut at = 0;
+    while at < COMPRESSED.len() {
+        assert!(number(COMPRESSED[at].op, 2) != LEAVE);
+        at += 1;
+    }
+};
 /// Bytes of a line of code, as a power of two, unless someone cares.
 const LINE_SHIFT: u32 = 6;
 
@@ -49,14 +106,11 @@ impl Rest {
     }
 }
 
-/// What [`Slot::rd`] has besides if the instruction has four bytes.
-const LONG: u8 = 1 << 7;
-
 /// A decoded instruction, ready to run. Small, because much of what a program runs
 /// should fit a fast cache of the host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
-    /// The handler for those who jump here: the operation. [`LEAVE`] until decoded;
+    /// The handler for those who jump here: operation and length. [`LEAVE`] until decoded;
     /// stays so for illegal instructions and for those that reach into the next
     /// page.
     pub(crate) entered: u8,
@@ -72,6 +126,9 @@ const _: () = assert!(size_of::<Slot>() == 8);
 impl Slot {
     const EMPTY: Self = Self { entered: LEAVE, chained: LEAVE, rd: 0, rs1: 0, rest: 0 };
 
+    /// No instruction, and no page.
+    pub(crate) const NONE: [Self; 1 + BEHIND] = [Self::EMPTY; 1 + BEHIND];
+
     /// An instruction that has no page.
     pub(crate) fn alone(insn: Insn) -> [Self; 1 + BEHIND] {
         [Self::new(insn), Self::EMPTY, Self::EMPTY]
@@ -84,31 +141,25 @@ impl Slot {
             Rest::Both => (insn.imm << 8) as u32 | u32::from(insn.rs2),
             Rest::Registers => u32::from_le_bytes([insn.rs2, insn.rs3, insn.mode, 0]),
         };
-        let rd = insn.rd | if insn.len == 4 { LONG } else { 0 };
-        Self { entered: insn.op as u8, chained: LEAVE, rd, rs1: insn.rs1, rest }
+        let entered = number(insn.op, insn.len);
+        Self { entered, chained: LEAVE, rd: insn.rd, rs1: insn.rs1, rest }
     }
 
     pub(crate) const fn is_filled(&self) -> bool {
         self.entered != LEAVE
     }
 
-    /// The instruction's length in slots.
-    #[inline(always)]
-    pub(crate) const fn halves(&self) -> usize {
-        1 + (self.rd >> 7) as usize
-    }
-
     /// The instruction's length in bytes.
     #[inline(always)]
     pub(crate) const fn len(&self) -> u8 {
-        2 + (self.rd >> 7) * 2
+        if self.entered as usize >= FIRST_SHORT { 2 } else { 4 }
     }
 
-    /// The instruction of an operation.
+    /// The instruction of an operation and a length.
     #[inline(always)]
-    pub(crate) const fn insn_of(&self, op: Op, rest: Rest) -> Insn {
+    pub(crate) const fn insn_of(&self, (op, len): (Op, u8), rest: Rest) -> Insn {
         let [rs2, rs3, mode, _] = self.rest.to_le_bytes();
-        let plain = Insn { rd: self.rd & !LONG, rs1: self.rs1, len: self.len(), ..Insn::new(op) };
+        let plain = Insn { rd: self.rd, rs1: self.rs1, len, ..Insn::new(op) };
         match rest {
             Rest::Immediate => Insn { imm: self.rest as i32, ..plain },
             Rest::Both => Insn { rs2, imm: self.rest as i32 >> 8, ..plain },
@@ -117,8 +168,10 @@ impl Slot {
     }
 
     pub(crate) fn insn(&self) -> Option<Insn> {
-        let row = TABLE.get(usize::from(self.entered))?;
-        Some(self.insn_of(row.op, Rest::of(row.op)))
+        let number = usize::from(self.entered);
+        let long = TABLE.get(number).map(|row| row.op);
+        let op = long.or_else(|| SHORT.get(number - FIRST_SHORT).copied())?;
+        Some(self.insn_of((op, self.len()), Rest::of(op)))
     }
 
     /// Ends chains here if the instruction, which stands at `offset` of its page,
@@ -132,16 +185,17 @@ impl Slot {
 
 /// Slots behind an instruction that are never filled, so that those who come from
 /// an instruction before always find one.
-const BEHIND: usize = 2;
+pub(crate) const BEHIND: usize = 2;
 
 /// The decoded instructions of one page, and slots behind them that stay empty.
 pub(crate) type Page = [Slot; SLOTS + BEHIND];
 
-/// A page with how many of its slots are filled.
+/// A page with how many of its slots are filled, and which filling was the last.
 #[derive(Debug)]
 struct Opened {
     slots: Box<Page>,
     filled: usize,
+    version: u64,
 }
 
 /// All decoded code, by page of RAM.
@@ -150,18 +204,20 @@ pub(crate) struct Code {
     pages: Vec<Option<Opened>>,
     /// Bytes of a line of code as a power of two.
     line_shift: u32,
+    /// How many slots were ever filled.
+    fillings: u64,
 }
 
 impl Default for Code {
     fn default() -> Self {
-        Self { pages: Vec::new(), line_shift: LINE_SHIFT }
+        Self { pages: Vec::new(), line_shift: LINE_SHIFT, fillings: 0 }
     }
 }
 
 /// What stands at a place in memory.
 pub(crate) enum Decoded {
-    /// An instruction, now in its slot.
-    Insn,
+    /// An instruction, now in its slot: its bytes.
+    Insn(u32),
     /// Not an instruction of this machine.
     Illegal(u32),
     /// The second half lies in the next page.
@@ -188,6 +244,27 @@ impl Code {
         self.pages.get(page_index >> PAGE_SHIFT)?.as_ref().map(|p| &*p.slots)
     }
 
+    /// Tells apart what the page at this index held at different times.
+    pub(crate) fn version(&self, page_index: usize) -> u64 {
+        let page = self.pages.get(page_index >> PAGE_SHIFT).and_then(Option::as_ref);
+        page.map_or(0, |page| page.version)
+    }
+
+    /// The decoded instructions of a page: their offsets and bytes.
+    pub(crate) fn words<'a>(
+        &'a self,
+        page_index: usize,
+        ram: &'a Ram,
+    ) -> impl Iterator<Item = (u64, u32)> + 'a {
+        let slots = self.page(page_index).map_or(&[][..], |page| &page[..SLOTS]);
+        let filled = slots.iter().enumerate().filter(|(_, slot)| slot.is_filled());
+        filled.map(move |(at, slot)| {
+            let index = page_index + 2 * at;
+            let word = if slot.len() == 2 { ram.read::<2>(index) } else { ram.read::<4>(index) };
+            (2 * at as u64, word as u32)
+        })
+    }
+
     /// Makes room for decoded code from this page, and says whether it is new:
     /// then every hart must stop writing to it unseen.
     pub(crate) fn open(&mut self, page_index: usize, ram: &mut Ram) -> bool {
@@ -199,7 +276,7 @@ impl Code {
         if new {
             let slots: Result<Box<Page>, _> =
                 vec![Slot::EMPTY; SLOTS + BEHIND].into_boxed_slice().try_into();
-            self.pages[page] = slots.ok().map(|slots| Opened { slots, filled: 0 });
+            self.pages[page] = slots.ok().map(|slots| Opened { slots, filled: 0, version: 0 });
             ram.set_has_code(page, true);
         }
         new
@@ -217,10 +294,12 @@ impl Code {
         if let Some(Some(page)) = self.pages.get_mut(index >> PAGE_SHIFT) {
             let slot = &mut page.slots[index % PAGE_SIZE / 2];
             page.filled += usize::from(!slot.is_filled());
+            self.fillings += 1;
+            page.version = self.fillings;
             *slot = Slot::new(insn);
             slot.chain(index % PAGE_SIZE, self.line_shift);
         }
-        Decoded::Insn
+        Decoded::Insn(word)
     }
 
     /// Empties the slots that a write may have changed. A page with no slot left
@@ -302,7 +381,7 @@ mod tests {
         // addi x1, x0, 1 four times at the page end, and in the next page.
         for index in (PAGE_SIZE - 8..PAGE_SIZE + 8).step_by(4) {
             ram.write::<4>(index, 0x0010_0093);
-            assert!(matches!(code.decode(index, &ram), Decoded::Insn));
+            assert!(matches!(code.decode(index, &ram), Decoded::Insn(_)));
         }
         let filled = |code: &Code, index: usize| {
             code.page(index & !(PAGE_SIZE - 1))

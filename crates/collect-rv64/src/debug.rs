@@ -181,6 +181,12 @@ impl Debug {
 }
 
 impl Observer for Probe {
+    type Data = ();
+    type Rest = ();
+
+    fn data(&self) {}
+    fn rest(&self) {}
+
     #[inline]
     fn insn(&mut self, pc: GuestVa, len: u8, _: InsnKind) {
         self.next = pc.0.wrapping_add(len.into());
@@ -223,7 +229,13 @@ impl Observer for Probe {
 pub(crate) struct Both<'a, A, B>(pub(crate) &'a mut A, pub(crate) &'a mut B);
 
 impl<A: Observer, B: Observer> Observer for Both<'_, A, B> {
+    type Data = ();
+    type Rest = ();
+
     const BLIND: bool = A::BLIND && B::BLIND;
+
+    fn data(&self) {}
+    fn rest(&self) {}
 
     #[inline]
     fn insn(&mut self, pc: GuestVa, len: u8, kind: InsnKind) {

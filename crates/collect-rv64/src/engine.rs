@@ -6,7 +6,7 @@ use ichnos_isa_rv64::{Insn, is_compressed};
 
 use crate::code::{Code, Decoded, Slot, runnable};
 use crate::cpu::Cpu;
-use crate::exec::{Exit, Until, run};
+use crate::exec::{Exit, First, Known, Until, run};
 use crate::jit::{Found, Jit, Reason};
 use crate::memory::{World, fetch_page};
 use crate::observe::Observer;
@@ -27,6 +27,7 @@ pub enum Speed {
 #[derive(Debug)]
 pub(crate) struct Engine {
     code: Code,
+    known: Known,
     jit: Option<Jit>,
     /// Pages whose code was decoded since the last [`Engine::take_opened`].
     opened: Vec<usize>,
@@ -39,7 +40,14 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(speed: Speed) -> Self {
         let jit = (speed == Speed::Generated).then(Jit::new).flatten();
-        Self { code: Code::default(), jit, opened: Vec::new(), site: None, indirect: None }
+        Self {
+            code: Code::default(),
+            known: Known::default(),
+            jit,
+            opened: Vec::new(),
+            site: None,
+            indirect: None,
+        }
     }
 
     /// Runs a hart until `limit` more instructions have retired or the machine
@@ -144,7 +152,7 @@ impl Engine {
         let offset = cpu.pc as usize % PAGE_SIZE;
         match self.code.page(page_index) {
             Some(page) if page[offset / 2].is_filled() => {
-                let place = (&self.code, &page[..], cpu.pc - offset as u64);
+                let place = (&self.code, &mut self.known, First::Page(page_index));
                 return run(cpu, world, watch, place, (left, until));
             }
             Some(_) => {}
@@ -155,15 +163,26 @@ impl Engine {
                 }
             }
         }
+        let before = self.code.version(page_index);
         match self.code.decode(page_index + offset, world.ram()) {
-            Decoded::Insn => Exit::Fetch,
+            Decoded::Insn(word) => {
+                if O::COUNTS && until == Until::PageEnd {
+                    let versions = (before, self.code.version(page_index));
+                    watch.decoded((cpu.pc, page_index), word, versions);
+                }
+                Exit::Fetch
+            }
             Decoded::Illegal(word) => Exit::Trap(Trap::new(Cause::Illegal, word.into())),
             Decoded::Straddles => match instruction_word(cpu, world) {
                 Err(trap) => Exit::Trap(trap),
                 Ok(word) => match Insn::decode(word) {
                     Some(insn) => {
-                        let page = Slot::alone(runnable(insn));
-                        run(cpu, world, watch, (&self.code, &page, cpu.pc), (left, until))
+                        if O::COUNTS && until == Until::PageEnd {
+                            watch.decoded_alone(cpu.pc, word);
+                        }
+                        let slots = Slot::alone(runnable(insn));
+                        let place = (&self.code, &mut self.known, First::Alone(&slots));
+                        run(cpu, world, watch, place, (left, until))
                     }
                     None => Exit::Trap(Trap::new(Cause::Illegal, word.into())),
                 },

@@ -4,22 +4,21 @@
 //! run:     loop: slot = page[(pc - page start) / 2]   // leaves if outside or empty
 //!                handler of the slot's operation ─┐
 //! handler: the operation's semantics  <───────────┘  // one line of `step`
-//!          taken jump: back to the loop
-//!          else: handler of the next slot             // a call in tail position
+//!          taken jump: handler of the slot there      // all of these are
+//!          line ends:  is the next line known to hit?  // calls in tail
+//!          else:       handler of the next slot        // position
 //! ```
 //!
 //! Each handler is a function of its own with what it needs in registers, and goes
 //! on to the next one without coming back. Compilers make jumps of such calls but
-//! need not: a chain ends with its line of code (`code` marks the slots where lines
-//! begin), so that the stack stays small in any case, and whoever watches is asked
-//! about lines at the beginning of chains only.
+//! need not: a chain ends when it has run [`CHAIN`] instructions and a line or a
+//! jump comes, so that the stack stays small in any case. `code` marks the slots
+//! where lines begin: there, and behind jumps, whoever watches is asked.
 //!
-//! The program counter is not kept: what is left of the page says where we are.
+//! The program counter is not kept: the place of the slot says where we are.
 //! Neither is the number of retired instructions: what is left of the limit says
-//! it. A jump out of the page is an index out of bounds, so one check covers page
-//! ends, far jumps and undecoded slots. Operations that concern the machine rather
-//! than the hart (control registers, environment calls, fences of translations)
-//! leave the loop.
+//! it. Operations that concern the machine rather than the hart (control registers,
+//! environment calls, fences of translations) leave the loop.
 //!
 //! Two sets of handlers: fine ones announce each instruction to whoever watches,
 //! coarse ones only jumps, lines and accesses ([`Observer::is_coarse`]).
@@ -34,19 +33,28 @@ mod bits;
 mod float;
 mod handler;
 mod int;
+mod place;
 mod step;
 
 use ichnos_isa_rv64::Insn;
 
-use crate::code::{Code, LEAVE, Slot};
+use crate::code::{BEHIND, Code, LEAVE, Slot};
 use crate::cpu::Cpu;
 use crate::memory::World;
 use crate::observe::{Here, Observer};
 use crate::ram::PAGE_SIZE;
 use crate::trap::Trap;
 use handler::{Context, Handlers, NO_JUMP};
+use place::InPage;
+pub(crate) use place::{Counters, Known};
 pub(crate) use step::cache_block;
 use step::{COARSE, FINE};
+
+/// Instructions behind which a chain of handlers ends. Each is a frame on the stack
+/// where compilers do not make jumps of calls.
+const CHAIN: u64 = 256;
+/// Instructions of one call of [`run`].
+const MOST: u64 = 1 << 60;
 
 /// Why [`run`] returned. The hart's `pc` names the next instruction to execute,
 /// or the one that did not complete.
@@ -73,9 +81,18 @@ pub(crate) enum Until {
     Jump,
 }
 
-/// Where to run: decoded code, and the part of it that the hart's `pc` is in, with
-/// its first slot's address.
-pub(crate) type Place<'a> = (&'a Code, &'a [Slot], u64);
+/// What to run first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum First<'a> {
+    /// What the page at this index of RAM holds at `pc`.
+    Page(usize),
+    /// An instruction that has no page.
+    Alone(&'a [Slot; 1 + BEHIND]),
+}
+
+/// Where to run: decoded code, the pages of it that were found lately, and what
+/// comes first.
+pub(crate) type Place<'a> = (&'a Code, &'a mut Known, First<'a>);
 
 /// Runs at most `limit` instructions.
 pub(crate) fn run<W: World, O: Observer>(
@@ -92,29 +109,43 @@ pub(crate) fn run<W: World, O: Observer>(
     }
 }
 
-fn run_in<const MODE: u8, W: World, O: Observer>(
+fn run_in<'a, const MODE: u8, W: World, O: Observer>(
     cpu: &mut Cpu,
-    world: &mut W,
-    watch: &mut O,
-    (code, mut page, mut page_va): Place<'_>,
+    world: &'a mut W,
+    watch: &'a mut O,
+    (code, known, first): Place<'a>,
     (limit, until): (u64, Until),
 ) -> Exit {
-    let (mut pc, mut left) = (cpu.pc, limit);
+    let limit = limit.min(MOST);
+    // Four for each instruction.
+    let (mut pc, mut left) = (cpu.pc, 4 * limit);
     if MODE == COARSE {
-        watch.begin(cpu, world, limit);
+        watch.begin(cpu, world, (limit, until));
     }
-    let end = page_va.wrapping_add(2 * page.len() as u64);
-    let mut context = Context { code, world, watch, end, from: 0, exit: Exit::Fetch };
+    known.begin();
+    // An instruction that has no page is a chain of its own.
+    let (alone, mut chain) = match first {
+        First::Alone(slots) => (slots, 0),
+        First::Page(_) => (&Slot::NONE, CHAIN),
+    };
+    let page = InPage::alone(alone, pc);
+    let exit = Exit::Fetch;
+    let rest = watch.rest();
+    let mut context = Context { page, stop: 0, watch, rest, known, world, code, from: 0, exit };
+    if let First::Page(index) = first {
+        enter_page::<MODE, W, O>(&mut context, (pc, index), until);
+    }
     let exit = loop {
-        let at = (pc.wrapping_sub(page_va) >> 1) as usize;
-        let Some(rest @ [slot, ..]) = page.get(at..) else {
-            let Some(found) = page_at(cpu, context.code, pc) else { break Exit::Fetch };
-            (page, page_va) = found;
-            context.end = page_va.wrapping_add(2 * page.len() as u64);
+        let Some(at) = context.page.at(pc) else {
+            let index = cpu.tlb.exec(pc);
+            if !index.is_some_and(|i| enter_page::<MODE, W, O>(&mut context, (pc, i), until)) {
+                break Exit::Fetch;
+            }
+            chain = CHAIN;
             continue;
         };
+        let slot = at.slot();
         if slot.entered == LEAVE {
-            // Not decoded, or behind the page's end.
             break Exit::Fetch;
         }
         if left == 0 {
@@ -123,9 +154,14 @@ fn run_in<const MODE: u8, W: World, O: Observer>(
         if MODE == COARSE {
             context.watch.enter(&Here { pc, left, len: slot.len() });
         }
+        context.stop = match until {
+            Until::PageEnd if chain > 0 => left.saturating_sub(4 * chain),
+            _ => u64::MAX,
+        };
         let handlers = &Handlers::<MODE, W, O>::ALL;
         let handler = handlers[usize::from(slot.entered)];
-        (pc, left) = handler(cpu, &mut context, rest, left);
+        let data = context.watch.data();
+        (pc, left) = handler(cpu, &mut context, at, data, left);
         if pc & NO_JUMP != 0 {
             pc &= !NO_JUMP;
             if context.exit != Exit::Fetch {
@@ -147,13 +183,27 @@ fn run_in<const MODE: u8, W: World, O: Observer>(
         context.watch.end(pc, left);
     }
     cpu.pc = pc;
-    cpu.retired = cpu.retired.wrapping_add(limit - left);
+    cpu.retired = cpu.retired.wrapping_add(limit - left / 4);
     exit
 }
 
-/// The decoded page of an address whose translation is known, and its address.
-#[inline]
-fn page_at<'a>(cpu: &Cpu, code: &'a Code, pc: u64) -> Option<(&'a [Slot], u64)> {
-    let page = code.page(cpu.tlb.exec(pc)?)?;
-    Some((page, pc & !(PAGE_SIZE as u64 - 1)))
+/// Goes on in the decoded page of an address, which is at an index of RAM; false if
+/// there is none.
+fn enter_page<const MODE: u8, W: World, O: Observer>(
+    context: &mut Context<'_, W, O>,
+    (pc, index): (u64, usize),
+    until: Until,
+) -> bool {
+    let code = context.code;
+    let Some(page) = code.page(index) else { return false };
+    let va = pc & !(PAGE_SIZE as u64 - 1);
+    let counters = if MODE == COARSE && O::COUNTS && until == Until::PageEnd {
+        let words = code.words(index, context.world.ram());
+        context.watch.counters((va, index), code.version(index), words)
+    } else {
+        std::ptr::null_mut()
+    };
+    context.page = InPage::new(page, va, counters);
+    context.known.enter(page, &context.page);
+    true
 }

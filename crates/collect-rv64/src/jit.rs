@@ -328,7 +328,7 @@ fn block_at(index: usize, code: &mut Code, ram: &Ram) -> (Vec<Insn>, usize) {
     let mut insns = Vec::with_capacity(LONGEST);
     let mut at = index;
     while insns.len() < LONGEST && at >> PAGE_SHIFT == index >> PAGE_SHIFT {
-        if !matches!(code.decode(at, ram), Decoded::Insn) {
+        if !matches!(code.decode(at, ram), Decoded::Insn(_)) {
             break;
         }
         let slot = code.page(at & !(PAGE_SIZE - 1)).and_then(|p| p[at % PAGE_SIZE / 2].insn());

@@ -5,6 +5,7 @@
 use ichnos_base::{AccessFlags, GuestVa, InsnKind};
 
 use crate::cpu::Cpu;
+use crate::exec::{Counters, Until};
 use crate::memory::{World, load, store};
 use crate::profile::{Book, Site, Start};
 use crate::trap::Stop;
@@ -13,7 +14,7 @@ use crate::trap::Stop;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Here {
     pub(crate) pc: u64,
-    /// Instructions that may still retire, with this one.
+    /// Four for each instruction that may still retire, with this one.
     pub(crate) left: u64,
     /// Its length in bytes.
     pub(crate) len: u8,
@@ -27,10 +28,31 @@ impl Here {
     }
 }
 
+/// How an observer finds data in the common case.
+#[derive(Debug)]
+pub(crate) struct How<'a, O: Observer + ?Sized> {
+    pub(crate) data: O::Data,
+    pub(crate) rest: &'a O::Rest,
+}
+
+impl<O: Observer + ?Sized> Clone for How<'_, O> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<O: Observer + ?Sized> Copy for How<'_, O> {}
+
 /// Told what a hart does. An instruction is announced before it is known to
 /// retire; if it traps, [`abandon`](Observer::abandon) takes it back together
 /// with its accesses.
 pub(crate) trait Observer {
+    /// How it finds data in the common case: handlers pass it on.
+    type Data: Copy;
+    /// What else it needs for that, and does not change during a run.
+    type Rest: Copy;
+
     /// Whether it ignores everything, so that code need not be interpreted.
     const BLIND: bool = false;
     /// Whether generated code may run: it tells nothing, or what the methods
@@ -67,15 +89,69 @@ pub(crate) trait Observer {
         None
     }
     /// At most `limit` instructions are interpreted from the hart's `pc` on.
-    fn begin<W: World>(&mut self, cpu: &Cpu, world: &mut W, limit: u64) {
-        let _ = (cpu, world, limit);
+    fn begin<W: World>(&mut self, cpu: &Cpu, world: &mut W, (limit, until): (u64, Until)) {
+        let _ = (cpu, world, limit, until);
+    }
+    /// How data is found until something that is not common happens.
+    fn data(&self) -> Self::Data;
+    /// What else finds data during this run.
+    fn rest(&self) -> Self::Rest;
+
+    /// Whether it counts jumps. Until [`Until::PageEnd`], coarse handlers count those
+    /// that lead where the instruction says with their instruction.
+    const COUNTS: bool = false;
+
+    /// An instruction was decoded at an address, in the page at an index of RAM. The
+    /// page's version was the first, and is the second.
+    fn decoded(&mut self, (pc, page_index): (u64, usize), word: u32, versions: (u64, u64)) {
+        let _ = (pc, page_index, word, versions);
+    }
+    /// An instruction that lies in two pages is about to run.
+    fn decoded_alone(&mut self, pc: u64, word: u32) {
+        let _ = (pc, word);
+    }
+    /// The counters of a page's instructions, all of which are known by then: its
+    /// address and index, its version, and the offsets and bytes of all of them.
+    fn counters(
+        &mut self,
+        (va, page_index): (u64, usize),
+        version: u64,
+        words: impl Iterator<Item = (u64, u32)>,
+    ) -> Counters {
+        let _ = (va, page_index, version, words);
+        std::ptr::null_mut()
+    }
+    /// Counts a jump from the end of an instruction that does not say where it leads.
+    fn count(&mut self, from: u64, to: u64) {
+        let _ = (from, to);
+    }
+    /// The same in the common case; false if it is not.
+    #[inline(always)]
+    fn count_at_once(&mut self, from: u64, to: u64) -> bool {
+        let _ = (from, to);
+        true
+    }
+
+    /// Whether an instruction at an address is sure to lie in the line that was
+    /// entered last.
+    #[inline(always)]
+    fn is_in_line(&self, pc: u64) -> bool {
+        let _ = pc;
+        true
+    }
+
+    /// As [`enter`](Observer::enter), in the common case; false if it is not.
+    #[inline(always)]
+    fn enter_at_once(&mut self, here: &Here) -> bool {
+        let _ = here;
+        true
     }
     /// An instruction begins behind a jump, or one with bytes in another line than
     /// those of the instruction before.
     fn enter(&mut self, here: &Here) {
         let _ = here;
     }
-    /// A taken jump from the end of an instruction.
+    /// A taken jump from the end of an instruction that no handler counted.
     fn jumped(&mut self, from: u64, to: u64) {
         let _ = (from, to);
     }
@@ -86,9 +162,9 @@ pub(crate) trait Observer {
         cpu: &mut Cpu,
         world: &mut W,
         va: u64,
-        here: &Here,
+        how: (&Here, How<'_, Self>),
     ) -> Option<u64> {
-        let _ = here;
+        let _ = how;
         Some(world.ram().read::<N>(cpu.tlb.read::<N>(va)?))
     }
     /// Loads `N` bytes in any case.
@@ -109,9 +185,9 @@ pub(crate) trait Observer {
         cpu: &mut Cpu,
         world: &mut W,
         (va, value): (u64, u64),
-        here: &Here,
+        how: (&Here, How<'_, Self>),
     ) -> Option<()> {
-        let _ = here;
+        let _ = how;
         let index = cpu.tlb.write::<N>(va)?;
         world.ram_mut().write::<N>(index, value);
         Some(())
@@ -141,7 +217,7 @@ pub(crate) trait Observer {
     ) {
         let _ = (cpu, world, here, result);
     }
-    /// Interpreting ends before `pc`, with so many instructions left.
+    /// Interpreting ends before `pc`, with four times so many instructions left.
     fn end(&mut self, pc: u64, left: u64) {
         let _ = (pc, left);
     }
@@ -200,7 +276,15 @@ pub(crate) trait Observer {
 pub(crate) struct Blind;
 
 impl Observer for Blind {
+    type Data = ();
+    type Rest = ();
+
     const BLIND: bool = true;
+
+    #[inline(always)]
+    fn data(&self) {}
+    #[inline(always)]
+    fn rest(&self) {}
 
     #[inline(always)]
     fn insn(&mut self, _: GuestVa, _: u8, _: InsnKind) {}

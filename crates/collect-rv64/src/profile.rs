@@ -31,7 +31,7 @@ mod profiler;
 mod reach;
 mod tables;
 mod tracer;
-mod trips;
+mod views;
 mod watch;
 mod words;
 

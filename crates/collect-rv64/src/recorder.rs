@@ -77,6 +77,12 @@ impl Recorder {
 }
 
 impl Observer for Recorder {
+    type Data = ();
+    type Rest = ();
+
+    fn data(&self) {}
+    fn rest(&self) {}
+
     #[inline]
     fn insn(&mut self, pc: GuestVa, len: u8, kind: InsnKind) {
         self.mark = (self.records.len(), self.bytes.len());

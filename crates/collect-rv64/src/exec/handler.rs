@@ -2,18 +2,21 @@
 //!
 //! Coarse handlers do the common case only, without calling anything but the next
 //! handler; what is not common they leave, undone, to the operation's slow handler,
-//! by a call in tail position as well.
+//! by a call in tail position as well. What they need most is passed on in
+//! registers: the slot, what is left, and how the observer finds data.
 // SPDX-License-Identifier: MIT OR Apache-2.0
+#![allow(unsafe_code, reason = "handlers go from slot to slot unchecked: see `place`")]
 
 use ichnos_base::GuestVa;
 use ichnos_isa_rv64::{Op, TABLE};
 
 use super::Exit;
+use super::place::{At, InPage, Known};
 use super::step::{COARSE, FINE, Flow, SLOW, step};
-use crate::code::{Code, Rest, Slot};
+use crate::code::{Code, FIRST_SHORT, LEAVE, Rest, SHORT};
 use crate::cpu::Cpu;
 use crate::memory::World;
-use crate::observe::{Here, Observer};
+use crate::observe::{Here, How, Observer};
 use crate::trap::Stop;
 
 /// What a program counter has besides unless a jump led there: it is even
@@ -21,32 +24,32 @@ use crate::trap::Stop;
 pub(super) const NO_JUMP: u64 = 1;
 
 /// What handlers share and seldom need.
-pub(super) struct Context<'a, W, O> {
-    pub(super) code: &'a Code,
-    pub(super) world: &'a mut W,
+pub(super) struct Context<'a, W, O: Observer> {
+    pub(super) page: InPage<'a>,
+    /// A chain ends at a jump or a line when no more is left than this.
+    pub(super) stop: u64,
     pub(super) watch: &'a mut O,
-    /// The address behind the last slot of the page.
-    pub(super) end: u64,
+    /// What else the observer needs to find data.
+    pub(super) rest: O::Rest,
+    pub(super) known: &'a mut Known,
+    pub(super) world: &'a mut W,
+    pub(super) code: &'a Code,
     /// The end of the instruction that jumped.
     pub(super) from: u64,
     /// Why to stop, if a handler says so; [`Exit::Fetch`] if not.
     pub(super) exit: Exit,
 }
 
-/// Where to go on, and how many instructions are left.
+/// Where to go on, and what is left.
 type Onward = (u64, u64);
 
-/// `fn(hart, context, slots from the instruction's on, instructions left)`, of
-/// which at least one is left.
-pub(super) type Handler<W, O> = fn(&mut Cpu, &mut Context<'_, W, O>, &[Slot], u64) -> Onward;
+/// An instruction less is left.
+const ONE: u64 = 4;
 
-impl<W, O> Context<'_, W, O> {
-    /// The address of the first of the slots that are left of the page.
-    #[inline(always)]
-    const fn pc(&self, rest: &[Slot]) -> u64 {
-        self.end.wrapping_sub(2 * rest.len() as u64)
-    }
-}
+/// `fn(hart, context, slot, how data is found, what is left)`: four for each
+/// instruction, of which at least one is left. The slot is filled unless the handler is [`enter_line`].
+pub(super) type Handler<W, O> =
+    for<'a> fn(&mut Cpu, &mut Context<'a, W, O>, At<'a>, <O as Observer>::Data, u64) -> Onward;
 
 /// The operation with a number; any if there is none.
 const fn operation(number: u8) -> Op {
@@ -54,26 +57,34 @@ const fn operation(number: u8) -> Op {
 }
 
 /// One instruction, then the next.
-fn handle<const OP: u8, const MODE: u8, W: World, O: Observer>(
+fn handle<'a, const OP: u8, const LEN: u8, const MODE: u8, W: World, O: Observer>(
     cpu: &mut Cpu,
-    context: &mut Context<'_, W, O>,
-    rest: &[Slot],
+    context: &mut Context<'a, W, O>,
+    at: At<'a>,
+    data: O::Data,
     left: u64,
 ) -> Onward {
-    let [slot, ..] = rest else { return leave(cpu, context, rest, left) };
     let (op, shape) = const { (operation(OP), Rest::of(operation(OP))) };
-    let insn = slot.insn_of(op, shape);
-    let here = Here { pc: context.pc(rest), left, len: insn.len };
+    let insn = at.slot().insn_of((op, LEN), shape);
+    let here = Here { pc: context.page.pc(at), left, len: insn.len };
     if MODE == FINE {
         context.watch.insn(GuestVa(here.pc), insn.len, insn.kind());
     }
-    match step::<OP, MODE, W, O>(cpu, context.world, context.watch, &insn, &here) {
+    let how = How { data, rest: &context.rest };
+    match step::<OP, MODE, W, O>(cpu, context.world, context.watch, &insn, (&here, how)) {
         Flow::Next => {}
+        Flow::Jump(_) if MODE == COARSE && OP != Op::Jalr as u8 => {
+            return jump::<OP, LEN, W, O>(cpu, context, at, data, left);
+        }
+        Flow::Jump(target) if MODE == COARSE => {
+            context.from = here.next();
+            return leap(cpu, context, target, data, left - ONE);
+        }
         Flow::Jump(target) => {
             context.from = here.next();
-            return (target, left - 1);
+            return (target, left - ONE);
         }
-        _ if MODE == COARSE => return slow::<OP, W, O>(cpu, context, rest, left),
+        _ if MODE == COARSE => return slow::<OP, LEN, W, O>(cpu, context, at, data, left),
         Flow::Stop(stop) => return stopped::<MODE, W, O>(context, &here, stop),
         Flow::Uncommon | Flow::System => {
             abandon::<MODE, W, O>(context, &here);
@@ -81,43 +92,194 @@ fn handle<const OP: u8, const MODE: u8, W: World, O: Observer>(
             return (here.pc | NO_JUMP, left);
         }
     }
-    let left = left - 1;
+    let left = left - ONE;
     if MODE == FINE && context.watch.is_full() {
         context.exit = Exit::Look;
         return (here.next() | NO_JUMP, left);
     }
-    // There always is one: `code` keeps slots behind the last.
-    let Some(rest @ [next, ..]) = rest.get(slot.halves()..) else {
-        return leave(cpu, context, &[], left);
-    };
+    // SAFETY: handlers of operations are those of filled slots.
+    let next = unsafe { at.next(const { LEN as usize / 2 }) };
     if left == 0 {
-        return leave(cpu, context, rest, left);
+        return leave(cpu, context, next, data, left);
     }
+    // What was not common may have moved what the observer finds data in.
+    let data = if MODE == SLOW { context.watch.data() } else { data };
     let handlers = &Handlers::<MODE, W, O>::ALL;
-    handlers[usize::from(next.chained)](cpu, context, rest, left)
+    handlers[usize::from(next.slot().chained)](cpu, context, next, data, left)
+}
+
+/// A jump, which is taken, to where its instruction says. By itself, so that those
+/// that are not taken do not pay for it.
+#[inline(never)]
+fn jump<'a, const OP: u8, const LEN: u8, W: World, O: Observer>(
+    cpu: &mut Cpu,
+    context: &mut Context<'a, W, O>,
+    at: At<'a>,
+    data: O::Data,
+    left: u64,
+) -> Onward {
+    let (op, shape) = const { (operation(OP), Rest::of(operation(OP))) };
+    let distance = at.slot().insn_of((op, LEN), shape).imm as i64 as u64;
+    let left = left - ONE;
+    if left <= context.stop {
+        let pc = context.page.pc(at);
+        context.from = pc.wrapping_add(LEN.into());
+        return (pc.wrapping_add(distance), left);
+    }
+    if O::COUNTS {
+        context.page.count(at);
+    }
+    match context.page.at_distance(at, distance) {
+        Some(to) if to.slot().entered != LEAVE => arrive(cpu, context, to, data, left),
+        _ => go(cpu, context, context.page.pc(at).wrapping_add(distance), data, left),
+    }
+}
+
+/// A jump, from [`Context::from`], to where a register said.
+#[inline(never)]
+fn leap<W: World, O: Observer>(
+    cpu: &mut Cpu,
+    context: &mut Context<'_, W, O>,
+    target: u64,
+    data: O::Data,
+    left: u64,
+) -> Onward {
+    if left <= context.stop {
+        return (target, left);
+    }
+    if O::COUNTS && !context.watch.count_at_once(context.from, target) {
+        return leap_newly(cpu, context, target, data, left);
+    }
+    go(cpu, context, target, data, left)
+}
+
+#[cold]
+#[inline(never)]
+fn leap_newly<W: World, O: Observer>(
+    cpu: &mut Cpu,
+    context: &mut Context<'_, W, O>,
+    target: u64,
+    data: O::Data,
+    left: u64,
+) -> Onward {
+    context.watch.count(context.from, target);
+    go(cpu, context, target, data, left)
+}
+
+/// Goes on at an address, after a jump that has been counted.
+#[inline(always)]
+fn go<W: World, O: Observer>(
+    cpu: &mut Cpu,
+    context: &mut Context<'_, W, O>,
+    target: u64,
+    data: O::Data,
+    left: u64,
+) -> Onward {
+    let to = match context.page.at(target) {
+        Some(to) => to,
+        None => {
+            // SAFETY: `code` is borrowed for as long, so nothing in it changes.
+            let page = unsafe { context.known.find(target) };
+            let Some((page, to)) = page.and_then(|page| Some((page, page.at(target)?))) else {
+                return (target | NO_JUMP, left);
+            };
+            context.page = page;
+            to
+        }
+    };
+    if to.slot().entered == LEAVE {
+        return (target | NO_JUMP, left);
+    }
+    arrive(cpu, context, to, data, left)
+}
+
+/// Goes on at a slot that may lie in another line than the last.
+#[inline(always)]
+fn arrive<'a, W: World, O: Observer>(
+    cpu: &mut Cpu,
+    context: &mut Context<'a, W, O>,
+    at: At<'a>,
+    data: O::Data,
+    left: u64,
+) -> Onward {
+    if !context.watch.is_in_line(context.page.pc(at)) {
+        return arrive_in_line(cpu, context, at, data, left);
+    }
+    let handlers = &Handlers::<COARSE, W, O>::ALL;
+    handlers[usize::from(at.slot().entered)](cpu, context, at, data, left)
+}
+
+/// Goes on at a slot in another line.
+#[inline(never)]
+fn arrive_in_line<'a, W: World, O: Observer>(
+    cpu: &mut Cpu,
+    context: &mut Context<'a, W, O>,
+    at: At<'a>,
+    data: O::Data,
+    left: u64,
+) -> Onward {
+    let slot = at.slot();
+    let here = Here { pc: context.page.pc(at), left, len: slot.len() };
+    if !context.watch.enter_at_once(&here) {
+        return arrive_slowly(cpu, context, at, data, left);
+    }
+    let handlers = &Handlers::<COARSE, W, O>::ALL;
+    handlers[usize::from(slot.entered)](cpu, context, at, data, left)
+}
+
+#[cold]
+#[inline(never)]
+fn arrive_slowly<'a, W: World, O: Observer>(
+    cpu: &mut Cpu,
+    context: &mut Context<'a, W, O>,
+    at: At<'a>,
+    _: O::Data,
+    left: u64,
+) -> Onward {
+    let slot = at.slot();
+    context.watch.enter(&Here { pc: context.page.pc(at), left, len: slot.len() });
+    let data = context.watch.data();
+    let handlers = &Handlers::<COARSE, W, O>::ALL;
+    handlers[usize::from(slot.entered)](cpu, context, at, data, left)
+}
+
+/// What stands where a line begins, for those who come from the instruction before.
+fn enter_line<'a, W: World, O: Observer>(
+    cpu: &mut Cpu,
+    context: &mut Context<'a, W, O>,
+    at: At<'a>,
+    data: O::Data,
+    left: u64,
+) -> Onward {
+    if left <= context.stop || at.slot().entered == LEAVE {
+        return leave(cpu, context, at, data, left);
+    }
+    arrive_in_line(cpu, context, at, data, left)
 }
 
 /// One instruction that is not the common case, then the next.
 #[cold]
 #[inline(never)]
-fn slow<const OP: u8, W: World, O: Observer>(
+fn slow<'a, const OP: u8, const LEN: u8, W: World, O: Observer>(
     cpu: &mut Cpu,
-    context: &mut Context<'_, W, O>,
-    rest: &[Slot],
+    context: &mut Context<'a, W, O>,
+    at: At<'a>,
+    data: O::Data,
     left: u64,
 ) -> Onward {
-    handle::<OP, SLOW, W, O>(cpu, context, rest, left)
+    handle::<OP, LEN, SLOW, W, O>(cpu, context, at, data, left)
 }
 
 /// Ends a chain before an instruction.
 #[inline(never)]
-fn leave<W: World, O: Observer>(
+fn leave<'a, W: World, O: Observer>(
     _: &mut Cpu,
-    context: &mut Context<'_, W, O>,
-    rest: &[Slot],
+    context: &mut Context<'a, W, O>,
+    at: At<'a>,
+    _: O::Data,
     left: u64,
 ) -> Onward {
-    (context.pc(rest) | NO_JUMP, left)
+    (context.page.pc(at) | NO_JUMP, left)
 }
 
 fn stopped<const MODE: u8, W: World, O: Observer>(
@@ -133,7 +295,7 @@ fn stopped<const MODE: u8, W: World, O: Observer>(
         }
         Stop::Completed => {
             context.exit = Exit::Look;
-            (here.next() | NO_JUMP, here.left - 1)
+            (here.next() | NO_JUMP, here.left - ONE)
         }
     }
 }
@@ -153,8 +315,21 @@ macro_rules! sixteens {
     ($all:ident: $($high:literal)*) => {$(sixteens!(@ $all $high
         0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);)*};
     (@ $all:ident $high:literal $($low:literal)*) => {$(
-        $all[16 * $high + $low] = handle::<{ 16 * $high + $low }, MODE, W, O>;
+        $all[16 * $high + $low] = handle::<{ 16 * $high + $low }, 4, MODE, W, O>;
     )*};
+}
+
+/// A handler for each operation that is given, in order.
+macro_rules! shorts {
+    ($all:ident: $($op:ident)*) => {
+        let mut at = 0;
+        $(
+            assert!(SHORT[at] as u8 == Op::$op as u8);
+            $all[FIRST_SHORT + at] = handle::<{ Op::$op as u8 }, 2, MODE, W, O>;
+            at += 1;
+        )*
+        assert!(at == SHORT.len());
+    };
 }
 
 const _: () = assert!(TABLE.len() <= 16 * 13);
@@ -167,6 +342,11 @@ impl<const MODE: u8, W: World, O: Observer> Handlers<MODE, W, O> {
     const TABLE: [Handler<W, O>; 256] = {
         let mut all: [Handler<W, O>; 256] = [leave::<W, O>; 256];
         sixteens!(all: 0 1 2 3 4 5 6 7 8 9 10 11 12);
+        shorts!(all: Addi Fld Lw Ld Fsd Sw Sd Addiw Lui Srli Srai Andi Sub Xor Or And Subw Addw
+            Jal Beq Bne Slli Jalr Add Ebreak);
+        if MODE == COARSE {
+            all[LEAVE as usize] = enter_line::<W, O>;
+        }
         all
     };
 }

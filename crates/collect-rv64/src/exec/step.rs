@@ -14,7 +14,7 @@ use crate::exec::float::{self, Negated};
 use crate::exec::{atomic, bits, int};
 use crate::float::{Double, Single, host};
 use crate::memory::{World, load, store, zero_block};
-use crate::observe::{Here, Observer};
+use crate::observe::{Here, How, Observer};
 use crate::trap::Stop;
 
 /// Each instruction is announced to whoever watches.
@@ -94,7 +94,7 @@ pub(super) fn step<const OP: u8, const MODE: u8, W: World, O: Observer>(
     world: &mut W,
     watch: &mut O,
     i: &Insn,
-    here: &Here,
+    (here, how): (&Here, How<'_, O>),
 ) -> Flow {
     let (pc, imm) = (here.pc, i.imm as i64 as u64);
     macro_rules! reg {
@@ -129,7 +129,7 @@ pub(super) fn step<const OP: u8, const MODE: u8, W: World, O: Observer>(
         ($n:literal, $value:ident => $set:expr) => {{
             let va = cpu.x(i.rs1).wrapping_add(imm);
             if MODE == COARSE {
-                match watch.read::<$n, W>(cpu, world, va, here) {
+                match watch.read::<$n, W>(cpu, world, va, (here, how)) {
                     Some($value) => {
                         $set;
                         Flow::Next
@@ -165,7 +165,7 @@ pub(super) fn step<const OP: u8, const MODE: u8, W: World, O: Observer>(
             let va = cpu.x(i.rs1).wrapping_add(imm);
             let value = $value;
             if MODE == COARSE {
-                match watch.write::<$n, W>(cpu, world, (va, value), here) {
+                match watch.write::<$n, W>(cpu, world, (va, value), (here, how)) {
                     Some(()) => Flow::Next,
                     None => Flow::Uncommon,
                 }

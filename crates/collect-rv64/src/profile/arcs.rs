@@ -35,17 +35,30 @@ impl Arcs {
         Self { recent: Box::new([EMPTY; ENTRIES]), all: HashMap::new() }
     }
 
+    #[inline(always)]
+    fn recent(&mut self, from: u64, to: u64) -> &mut Entry {
+        let mixed = (from >> 1 ^ (to >> 1).rotate_left(5)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &mut self.recent[(mixed >> 52) as usize & (ENTRIES - 1)]
+    }
+
+    /// Counts an arc once if it is a recent one; else false.
+    #[inline(always)]
+    pub(crate) fn count_at_once(&mut self, from: u64, to: u64) -> bool {
+        let entry = self.recent(from, to);
+        let known = entry.from == from && entry.to == to;
+        if known {
+            entry.count += 1;
+        }
+        known
+    }
+
     /// Counts an arc once.
     #[inline(always)]
     pub(crate) fn count(&mut self, from: u64, to: u64) {
-        let mixed = (from >> 1 ^ (to >> 1).rotate_left(5)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let entry = &mut self.recent[(mixed >> 52) as usize & (ENTRIES - 1)];
-        if entry.from == from && entry.to == to {
-            entry.count += 1;
-            return;
+        if !self.count_at_once(from, to) {
+            let old = std::mem::replace(self.recent(from, to), Entry { from, to, count: 1 });
+            self.keep(old);
         }
-        let old = std::mem::replace(entry, Entry { from, to, count: 1 });
-        self.keep(old);
     }
 
     #[cold]

@@ -1,7 +1,7 @@
 //! A profile of the interpreter's coarse handlers: nothing is done for an
 //! instruction that neither jumps, nor begins a line, nor accesses memory.
 //!
-//! The number of an instruction is `epoch - left`: numbers grow as the rest of the
+//! The time of an instruction is `epoch - left`: time passes as the rest of the
 //! limit shrinks, and nothing is counted. Data is found as generated code finds it,
 //! through the same table of lines, which gives the place of the bytes in RAM and
 //! takes note of the time of use at once.
@@ -15,17 +15,24 @@ use super::arcs::NOWHERE;
 use super::models::{Models, ReferenceKind};
 use super::profiler::{NO_LINE, Profiler};
 use super::tables::Site;
-use super::trips::Trip;
 use crate::cpu::Cpu;
+use crate::exec::{Counters, Until};
 use crate::memory::{World, load_slowly, store_slowly};
 use crate::observe::{Here, Observer as _};
 use crate::trap::{Access, Stop};
 
 impl<M: Models> Profiler<M> {
     /// At most `limit` instructions are interpreted.
-    pub(super) fn begin_coarse<W: World>(&mut self, cpu: &Cpu, world: &mut W, limit: u64) {
-        self.epoch = self.clock.wrapping_add(limit).wrapping_add(1);
+    pub(super) fn begin_coarse<W: World>(
+        &mut self,
+        cpu: &Cpu,
+        world: &mut W,
+        (limit, until): (u64, Until),
+    ) {
+        self.epoch = self.clock.wrapping_add(limit).wrapping_add(1).wrapping_mul(4);
         self.now.data.follow(&cpu.tlb, world.ram_mut().start() as u64);
+        self.code = self.now.code.data();
+        self.counting = until == Until::PageEnd;
         if cpu.pc != self.next {
             self.jump(cpu.pc);
             self.next = cpu.pc;
@@ -35,13 +42,22 @@ impl<M: Models> Profiler<M> {
     /// Interpreting ends before `pc`.
     pub(super) fn end_coarse(&mut self, pc: u64, left: u64) {
         // An instruction that trapped has a number, too.
-        self.clock = self.clock.max(self.epoch.wrapping_sub(left).wrapping_sub(1));
+        let number = self.epoch.wrapping_sub(left) / 4;
+        self.clock = self.clock.max(number.wrapping_sub(1));
         self.next = pc;
+        if self.counting {
+            self.run = pc;
+        }
+    }
+
+    #[inline(always)]
+    fn time(&self, here: &Here) -> u64 {
+        self.epoch.wrapping_sub(here.left)
     }
 
     #[inline(always)]
     fn number(&self, here: &Here) -> u64 {
-        self.epoch.wrapping_sub(here.left)
+        self.time(here) / 4
     }
 
     /// The instruction is the one that references are made by.
@@ -50,56 +66,72 @@ impl<M: Models> Profiler<M> {
         (self.pc, self.clock) = (here.pc, self.number(here));
     }
 
+    /// The instruction may lie in another line than the last: whether that line
+    /// passes. If it is the same, taking note of its time again changes nothing.
+    #[inline(always)]
+    pub(super) fn enter_coarse_at_once(&mut self, here: &Here) -> bool {
+        if !self.code.fetch(here.pc, self.code_mask, self.time(here)) {
+            return false;
+        }
+        let shift = self.book.code_shift;
+        self.line = here.pc >> shift;
+        self.line_end = (here.pc & self.code_mask).wrapping_add(self.shape.code_line);
+        self.again = NOWHERE;
+        true
+    }
+
     /// The instruction may lie in another line than the last.
     #[inline(always)]
     pub(super) fn enter_coarse(&mut self, here: &Here) {
         let line = self.shape.code_line;
         let offset = here.pc.wrapping_sub(self.line_end.wrapping_sub(line));
-        if offset > line - u64::from(here.len) {
-            self.enter_line(here);
+        if offset > line - u64::from(here.len) && !self.enter_coarse_at_once(here) {
+            self.locate_coarse(here);
+            self.fetch(here.pc, here.len.into());
         }
-    }
-
-    #[inline(always)]
-    fn enter_line(&mut self, here: &Here) {
-        let (shift, time) = (self.book.code_shift, 4 * self.number(here));
-        let line = here.pc >> shift;
-        if line != self.line
-            && self.again == NOWHERE
-            && self.now.code.fetch(here.pc, here.len, time)
-        {
-            (self.line, self.line_end) = (line, (line + 1) << shift);
-            return;
-        }
-        self.locate_coarse(here);
-        self.fetch(here.pc, here.len.into());
     }
 
     /// A jump was taken.
-    #[inline(always)]
     pub(super) fn jump_coarse(&mut self, from: u64, to: u64) {
         // An indirect jump to what follows it is no arc: control goes on.
         if from == to {
             return;
         }
-        let run = std::mem::replace(&mut self.run, to);
-        if !self.trips.count((run, from, to)) {
-            self.new_trip((run, from, to));
+        self.arcs.count(from, to);
+        if !self.counting {
+            self.words.ran((self.run, from));
+            self.run = to;
         }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn new_trip(&mut self, trip: Trip) {
-        let ((_, from, to), count) = self.trips.enter(trip);
-        self.arcs.add(from, to, count);
-        self.words.ran((trip.0, trip.1));
+    /// An instruction was decoded.
+    pub(super) fn decoded_coarse(
+        &mut self,
+        (pc, page_index): (u64, usize),
+        word: u32,
+        versions: (u64, u64),
+    ) {
+        self.note(pc, word);
+        self.views.note((pc, page_index), word, &mut self.arcs);
+        self.views.follow((pc, page_index), versions);
     }
 
-    /// The time at which the instruction accesses data.
-    #[inline(always)]
-    pub(super) fn data_time(&self, here: &Here) -> u64 {
-        4 * self.number(here) + 1
+    /// The counters of a page.
+    pub(super) fn counters_coarse(
+        &mut self,
+        (va, page_index): (u64, usize),
+        version: u64,
+        words: impl Iterator<Item = (u64, u32)>,
+    ) -> Counters {
+        if let Some(counters) = self.views.counters((va, page_index), version) {
+            return counters;
+        }
+        for (offset, word) in words {
+            let pc = va.wrapping_add(offset);
+            self.note(pc, word);
+            self.views.note((pc, page_index), word, &mut self.arcs);
+        }
+        self.views.complete((va, page_index), version)
     }
 
     /// A load that the table does not know to pass.
@@ -168,7 +200,7 @@ impl<M: Models> Profiler<M> {
         self.now.data.follow_changes(&cpu.tlb, world.ram_mut().start() as u64);
         let next = here.next();
         if self.line != NO_LINE
-            || here.left == 1
+            || here.left == 4
             || result.is_err()
             || next.is_multiple_of(self.shape.code_line)
         {

@@ -8,12 +8,86 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::line::Line;
+use super::line::{LINE_SHIFT, Line};
+use super::lines::LINE_ENTRIES;
+
+/// A bank of a table of lines, in the form that an access needs it in.
+///
+/// Invariant: `bank` is one of a table that outlives the run of the hart it was
+/// made for.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Data {
+    /// How far an address is turned right so that its line's number times the size
+    /// of an entry stands where it should.
+    turn: u32,
+    bank: *const Line,
+}
+
+/// What an access needs besides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rest {
+    /// The bits of a line's address.
+    pub(super) mask: u64,
+    /// What the time of an access and what is left of the run add up to.
+    pub(super) epoch: u64,
+}
+
+impl Data {
+    /// Finds lines of `1 << shift` bytes.
+    pub(super) const fn new(bank: &[Line; LINE_ENTRIES], shift: u32) -> Self {
+        Self { turn: shift.wrapping_sub(LINE_SHIFT) & 63, bank: bank.as_ptr() }
+    }
+
+    /// The entry of the line of an address.
+    #[inline(always)]
+    fn entry(&self, va: u64) -> &Line {
+        let at = va.rotate_right(self.turn) as usize & ((LINE_ENTRIES - 1) << LINE_SHIFT);
+        // SAFETY: the bank lives, by the type's invariant; it has so many entries of
+        // this size; and while a hart runs in a handler nobody holds a reference to
+        // change it.
+        unsafe { &*self.bank.byte_add(at) }
+    }
+
+    /// `N` bytes, if a load of them passes; then takes note of its time.
+    #[inline(always)]
+    pub(super) fn read<const N: usize>(&self, va: u64, rest: &Rest, left: u64) -> Option<u64> {
+        let entry = self.entry(va);
+        let passes = entry.read == va.wrapping_add(N as u64 - 1) & rest.mask;
+        passes.then(|| read::<N>(entry, va, rest.epoch.wrapping_sub(left)))
+    }
+
+    /// Writes the low `N` bytes of a value, if a store to them passes; then takes
+    /// note of its time.
+    #[inline(always)]
+    pub(super) fn write<const N: usize>(
+        &self,
+        (va, value): (u64, u64),
+        rest: &Rest,
+        left: u64,
+    ) -> Option<()> {
+        let entry = self.entry(va);
+        let passes = entry.write == va.wrapping_add(N as u64 - 1) & rest.mask;
+        passes.then(|| write::<N>(entry, va, value, rest.epoch.wrapping_sub(left)))
+    }
+
+    /// Whether a fetch of four bytes passes; then takes note of its time. One of two
+    /// bytes at the end of a line is not known to.
+    #[inline(always)]
+    pub(super) fn fetch(&self, pc: u64, mask: u64, now: u64) -> bool {
+        let entry = self.entry(pc);
+        let passes = entry.read == pc.wrapping_add(3) & mask;
+        if passes {
+            touch(entry, now);
+        }
+        passes
+    }
+}
 
 /// Reads `N` bytes, zero-extended, at an address of a line whose tag for loads is
 /// that of the last byte and which was found by the first.
 #[inline(always)]
-pub(super) fn read<const N: usize>(line: &Line, va: u64, now: u64) -> u64 {
+fn read<const N: usize>(line: &Line, va: u64, now: u64) -> u64 {
     const { assert!(matches!(N, 1 | 2 | 4 | 8)) };
     let at = va.wrapping_add(line.addend) as *const u8;
     // SAFETY: a tag other than the empty one is entered only by `Lines::enter`, with
@@ -38,7 +112,7 @@ pub(super) fn read<const N: usize>(line: &Line, va: u64, now: u64) -> u64 {
 
 /// Takes note of the time of use of a line that has a tag.
 #[inline(always)]
-pub(super) fn touch(line: &Line, now: u64) {
+fn touch(line: &Line, now: u64) {
     // SAFETY: as in `read`: an entry with a tag has a time of use.
     unsafe { (*line.stamp).store(now, Relaxed) };
 }
@@ -46,7 +120,7 @@ pub(super) fn touch(line: &Line, now: u64) {
 /// Writes the low `N` bytes of a value; otherwise as [`read`], with the tag for
 /// stores.
 #[inline(always)]
-pub(super) fn write<const N: usize>(line: &Line, va: u64, value: u64, now: u64) {
+fn write<const N: usize>(line: &Line, va: u64, value: u64, now: u64) {
     const { assert!(matches!(N, 1 | 2 | 4 | 8)) };
     let at = va.wrapping_add(line.addend) as *mut u8;
     // SAFETY: as in `read`. Pages with decoded code have no tag for stores.

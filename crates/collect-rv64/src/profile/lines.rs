@@ -15,7 +15,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::host;
+use super::host::Data;
 use super::line::{CLEAN, Geometry, HIDDEN, Line, NO_LINE, Passing, Stores, same_line};
 use super::models::{Stamps, WRITTEN};
 use crate::tlb::Tlb;
@@ -192,32 +192,14 @@ impl Lines {
         entry.write == self.line(va.wrapping_add(size - 1)) && self.stamp(entry, now)
     }
 
-    /// Whether a fetch of `len` bytes passes; then takes note of its time.
-    #[inline(always)]
-    pub(crate) fn fetch(&self, pc: u64, len: u8, now: u64) -> bool {
-        let entry = &self.active_bank()[self.slot(pc)];
-        let passes = entry.read == self.line(pc.wrapping_add(u64::from(len) - 1));
-        if passes {
-            host::touch(entry, now);
-        }
-        passes
+    /// The active bank, for handlers.
+    pub(crate) fn data(&self) -> Data {
+        Data::new(self.active_bank(), self.shift)
     }
 
-    /// `N` bytes, if a load of them passes; then takes note of its time.
-    #[inline(always)]
-    pub(crate) fn read<const N: usize>(&self, va: u64, now: u64) -> Option<u64> {
-        let entry = &self.active_bank()[self.slot(va)];
-        let passes = entry.read == self.line(va.wrapping_add(N as u64 - 1));
-        passes.then(|| host::read::<N>(entry, va, now))
-    }
-
-    /// Writes the low `N` bytes of a value, if a store to them passes; then takes
-    /// note of its time.
-    #[inline(always)]
-    pub(crate) fn write<const N: usize>(&mut self, va: u64, value: u64, now: u64) -> Option<()> {
-        let entry = &self.active_bank()[self.slot(va)];
-        let passes = entry.write == self.line(va.wrapping_add(N as u64 - 1));
-        passes.then(|| host::write::<N>(entry, va, value, now))
+    /// The bits of a line's address.
+    pub(crate) const fn mask(&self) -> u64 {
+        self.line_mask
     }
 
     #[inline(always)]

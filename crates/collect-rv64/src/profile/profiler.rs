@@ -7,10 +7,11 @@ use ichnos_base::{AccessFlags, GuestVa, InsnKind, ThreadId};
 use super::arcs::{Arcs, NOWHERE};
 use super::book::Book;
 use super::deduce::{Counts, Irregular, Profile};
+use super::host::Data;
 use super::line::{Geometry, Passing, Stores};
 use super::models::{Detail, Gone, Models, Pass, Reference, ReferenceKind, Shape};
 use super::tables::{Tables, new_tables};
-use super::trips::Trips;
+use super::views::Views;
 use super::words::{Run, Words};
 use crate::ram::PAGE_SIZE;
 
@@ -45,12 +46,20 @@ pub(crate) struct Profiler<M> {
     /// Whether bytes are found through the table of lines: by generated code, or by
     /// the interpreter's coarse handlers.
     pub(super) generated: bool,
-    /// What a coarse instruction's number and the number of those left add up to.
+    /// What the time of a coarse instruction and four times the number of those left,
+    /// with it, add up to.
     pub(super) epoch: u64,
     pub(super) book: Book,
     pub(super) arcs: Arcs,
     /// What the interpreter's coarse handlers count.
-    pub(super) trips: Trips,
+    pub(super) views: Views,
+    /// Whether they do: else runs of instructions are kept track of.
+    pub(super) counting: bool,
+    /// How they find lines of code, and the bits of their addresses.
+    pub(super) code: Data,
+    pub(super) code_mask: u64,
+    /// The size of a line of code, less the longest instruction's.
+    pub(super) line_less: u64,
     pub(super) words: Words,
     pub(super) counts: Counts,
     pub(super) irregular: Irregular,
@@ -72,8 +81,10 @@ impl<M: Models> Profiler<M> {
         }
         let (code, data) = (shape.code_line.trailing_zeros(), shape.data_line.trailing_zeros());
         let thread = ThreadId(0);
+        let now = new_tables(&mut models, &shape, thread);
+        let (lines, code_mask) = (now.code.data(), now.code.mask());
         Self {
-            now: new_tables(&mut models, &shape, thread),
+            now,
             models,
             shape,
             page_shift: shape.page.trailing_zeros(),
@@ -93,7 +104,11 @@ impl<M: Models> Profiler<M> {
             epoch: 0,
             book: Book::new((code, data), shape.page.trailing_zeros()),
             arcs: Arcs::new(),
-            trips: Trips::new(),
+            views: Views::default(),
+            counting: false,
+            code: lines,
+            code_mask,
+            line_less: shape.code_line - 4,
             words: Words::default(),
             counts: Counts::default(),
             irregular: Irregular::new(),
@@ -395,7 +410,7 @@ impl<M: Models> Profiler<M> {
 
     /// Collects what generated code and coarse handlers counted.
     pub(super) fn harvest(&mut self) {
-        self.trips.empty(&mut self.arcs);
+        self.views.empty(&mut self.arcs);
         let others = self.others.iter_mut().flatten();
         for tables in others.chain([&mut self.now]) {
             for arc in &self.book.arcs {

@@ -4,12 +4,14 @@
 use ichnos_base::{AccessFlags, GuestVa, InsnKind};
 
 use super::book::{ARENA, Book};
+use super::host::{Data, Rest};
 use super::models::{Models, Pass, ReferenceKind, Transfer};
 use super::profiler::Profiler;
 use super::tables::{INDIRECT_ENTRIES, Indirect, NO_INDIRECT, Site, Start, indirect_slot};
 use crate::cpu::Cpu;
+use crate::exec::{Counters, Until};
 use crate::memory::World;
-use crate::observe::{Here, Observer};
+use crate::observe::{Here, How, Observer};
 use crate::pages::prefer_large;
 use crate::trap::Stop;
 
@@ -17,6 +19,9 @@ use crate::trap::Stop;
 const FRESH: usize = 8;
 
 impl<M: Models> Observer for Profiler<M> {
+    type Data = Data;
+    type Rest = Rest;
+
     const GENERATED: bool = true;
 
     #[inline(always)]
@@ -79,8 +84,65 @@ impl<M: Models> Observer for Profiler<M> {
         Some(self.book.code_shift)
     }
 
-    fn begin<W: World>(&mut self, cpu: &Cpu, world: &mut W, limit: u64) {
-        self.begin_coarse(cpu, world, limit);
+    fn begin<W: World>(&mut self, cpu: &Cpu, world: &mut W, goal: (u64, Until)) {
+        self.begin_coarse(cpu, world, goal);
+    }
+
+    #[inline(always)]
+    fn data(&self) -> Data {
+        self.now.data.data()
+    }
+
+    fn rest(&self) -> Rest {
+        // Data is accessed after the instruction was fetched.
+        Rest { mask: self.now.data.mask(), epoch: self.epoch.wrapping_add(1) }
+    }
+
+    const COUNTS: bool = true;
+
+    fn decoded(&mut self, place: (u64, usize), word: u32, versions: (u64, u64)) {
+        if self.is_coarse() {
+            self.decoded_coarse(place, word, versions);
+        }
+    }
+
+    fn decoded_alone(&mut self, pc: u64, word: u32) {
+        if self.is_coarse() {
+            self.note(pc, word);
+        }
+    }
+
+    fn counters(
+        &mut self,
+        page: (u64, usize),
+        version: u64,
+        words: impl Iterator<Item = (u64, u32)>,
+    ) -> Counters {
+        self.counters_coarse(page, version, words)
+    }
+
+    fn count(&mut self, from: u64, to: u64) {
+        // A jump to what follows it is no arc: control goes on.
+        if from != to {
+            self.arcs.count(from, to);
+        }
+    }
+
+    #[inline(always)]
+    fn count_at_once(&mut self, from: u64, to: u64) -> bool {
+        self.arcs.count_at_once(from, to)
+    }
+
+    #[inline(always)]
+    fn is_in_line(&self, pc: u64) -> bool {
+        // Any instruction fits if four bytes are left.
+        let left = self.line_end.wrapping_sub(pc);
+        left.wrapping_sub(4) <= self.line_less
+    }
+
+    #[inline(always)]
+    fn enter_at_once(&mut self, here: &Here) -> bool {
+        self.enter_coarse_at_once(here)
     }
 
     #[inline(always)]
@@ -99,9 +161,9 @@ impl<M: Models> Observer for Profiler<M> {
         _: &mut Cpu,
         _: &mut W,
         va: u64,
-        here: &Here,
+        (here, how): (&Here, How<'_, Self>),
     ) -> Option<u64> {
-        self.now.data.read::<N>(va, self.data_time(here))
+        how.data.read::<N>(va, how.rest, here.left)
     }
 
     fn read_slowly<const N: usize, W: World>(
@@ -119,11 +181,10 @@ impl<M: Models> Observer for Profiler<M> {
         &mut self,
         _: &mut Cpu,
         _: &mut W,
-        (va, value): (u64, u64),
-        here: &Here,
+        what: (u64, u64),
+        (here, how): (&Here, How<'_, Self>),
     ) -> Option<()> {
-        let now = self.data_time(here);
-        self.now.data.write::<N>(va, value, now)
+        how.data.write::<N>(what, how.rest, here.left)
     }
 
     fn write_slowly<const N: usize, W: World>(
