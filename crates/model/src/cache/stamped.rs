@@ -175,10 +175,9 @@ fn oldest_of(stamps: &[AtomicU64]) -> usize {
 /// which leave room for that, and the least is found in pairs.
 #[inline(always)]
 pub(super) fn oldest_of_eight(stamps: &[AtomicU64; EIGHT]) -> usize {
-    let age = |way: usize| stamps[way].load(Relaxed) << 3 | way as u64;
-    let pair = |one: usize| age(one).min(age(one + 1));
-    let four = |one: usize| pair(one).min(pair(one + 2));
-    four(0).min(four(4)) as usize & 7
+    let ages = [0, 1, 2, 3, 4, 5, 6, 7].map(|way| stamps[way].load(Relaxed) << 3 | way as u64);
+    let [a, b, c, d, e, f, g, h] = ages;
+    (a.min(b)).min(c.min(d)).min((e.min(f)).min(g.min(h))) as usize & 7
 }
 
 impl Array for StampedLru {
