@@ -57,7 +57,7 @@ pub(crate) const FIRST_SHORT: usize = TABLE.len();
 const _: () = assert!(FIRST_SHORT + SHORT.len() < LEAVE as usize);
 
 /// The number of an operation's handler; [`LEAVE`] if there is none.
-const fn number(op: Op, len: u8) -> u8 {
+pub(crate) const fn number(op: Op, len: u8) -> u8 {
     if len == 4 {
         return op as u8;
     }
