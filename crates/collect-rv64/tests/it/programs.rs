@@ -61,6 +61,19 @@ fn dynamic_programs_behave_as_under_qemu() {
     }
 }
 
+/// Random numbers are inputs, too: a run that repeats must get the same ones.
+#[test]
+fn random_numbers_repeat() {
+    let folder = Folder::new("random");
+    let Some(program) = compile(&folder, "random", &["-static"]) else { return };
+    let (first, _, insns) = here(&program, &[], &folder, None);
+    let lines: std::collections::BTreeSet<&str> = first.output.lines().collect();
+    assert_eq!((lines.len(), first.output.lines().count()), (4, 4), "{}", first.output);
+    assert!(lines.iter().all(|line| line.len() == 32 && line.contains(['1', '5', '9', 'd'])));
+    let (second, _, again) = here(&program, &[], &folder, None);
+    assert_eq!((second, again), (first, insns));
+}
+
 /// What QEMU does not say, the host's kernel does.
 #[test]
 fn descriptors_without_room_are_cut_as_on_the_host() {

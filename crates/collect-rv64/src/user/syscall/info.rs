@@ -164,16 +164,20 @@ impl Call<'_> {
     /// Numbers that look random and are the same in every run.
     pub(super) fn getrandom(&mut self) -> Result<u64, Errno> {
         let [va, len, ..] = self.args;
-        let len = (len as usize).min(1 << 20);
-        let mut bytes = Vec::with_capacity(len + 8);
-        while bytes.len() < len {
+        let mut bytes = vec![0; (len as usize).min(1 << 20)];
+        self.random(&mut bytes);
+        self.view().write(va, &bytes)?;
+        Ok(bytes.len() as u64)
+    }
+
+    /// Fills bytes with such numbers.
+    pub(super) fn random(&mut self, bytes: &mut [u8]) {
+        for part in bytes.chunks_mut(8) {
             let r = &mut self.kernel.random;
             *r ^= *r << 13;
             *r ^= *r >> 7;
             *r ^= *r << 17;
-            bytes.extend_from_slice(&r.to_le_bytes());
+            part.copy_from_slice(&r.to_le_bytes()[..part.len()]);
         }
-        self.view().write(va, &bytes[..len])?;
-        Ok(len as u64)
     }
 }

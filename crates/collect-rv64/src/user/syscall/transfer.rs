@@ -33,6 +33,17 @@ pub(super) fn ready(fd: &OwnedFd, flags: PollFlags) -> bool {
     !matches!(poll(&mut fds, Some(&now)), Ok(0))
 }
 
+/// Whether a file is one of the host's random numbers, which would differ in every run.
+fn is_random(file: &OwnedFd) -> Result<bool, Errno> {
+    const MEMORY_DEVICES: u32 = 1;
+    const RANDOM: u32 = 8;
+    const URANDOM: u32 = 9;
+    let stat = rustix::fs::fstat(file)?;
+    let device = FileType::from_raw_mode(stat.st_mode).is_char_device();
+    let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+    Ok(device && major == MEMORY_DEVICES && matches!(minor, RANDOM | URANDOM))
+}
+
 impl Call<'_> {
     pub(super) fn host_file(&mut self, fd: u64) -> Result<Rc<OwnedFd>, Errno> {
         Ok(Rc::clone(&self.process().file(fd)?.fd))
@@ -71,6 +82,7 @@ impl Call<'_> {
         {
             return Ok(wait);
         }
+        let random = is_random(&file)?;
         let mut total = 0;
         for &(va, len) in places {
             let mut buffer = vec![0; (len as usize).min(MOST)];
@@ -78,6 +90,9 @@ impl Call<'_> {
                 Some(offset) => rustix::io::pread(&*file, &mut buffer[..], offset + total)?,
                 None => rustix::io::read(&*file, &mut buffer[..])?,
             };
+            if random {
+                self.random(&mut buffer[..got]);
+            }
             self.view().write(va, &buffer[..got])?;
             total += got as u64;
             if (got as u64) < len {
