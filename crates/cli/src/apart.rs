@@ -12,8 +12,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use ichnos_base::{About, Batch, Code, Event, Isa, Paths, ProcessId, Sink, ThreadId, ThreadStart};
-use ichnos_trace::Options;
+use ichnos_base::{About, Batch, Code, Event, Paths, ProcessId, Sink, ThreadId, ThreadStart};
+use ichnos_trace::{Options, Provenance};
 
 use crate::output::TraceFile;
 
@@ -29,7 +29,7 @@ pub enum Traces {
 pub struct Each {
     pattern: PathBuf,
     options: Options,
-    about: Option<OwnedAbout>,
+    about: Option<Provenance>,
     files: BTreeMap<ProcessId, Own>,
     threads: HashMap<ThreadId, ProcessId>,
     paths: HashSet<PathBuf>,
@@ -65,18 +65,6 @@ struct Mapped {
     range: Range<u64>,
     text: String,
     bytes: Vec<u8>,
-}
-
-/// How a run began.
-struct OwnedAbout {
-    isa: Isa,
-    collector: String,
-    command: Vec<String>,
-    folder: String,
-    host: String,
-    started_ns: u64,
-    values: bool,
-    branches: bool,
 }
 
 impl Traces {
@@ -141,7 +129,7 @@ impl Each {
         }
         let mut file = TraceFile::new(path, self.options);
         if let Some(about) = &self.about {
-            about.tell(&mut file)?;
+            about.with(|about| file.begin(about))?;
         }
         for (pc, bytes) in self.early.remove(&start.process).unwrap_or_default() {
             let pc = ichnos_base::GuestVa(pc);
@@ -220,35 +208,6 @@ impl Each {
     }
 }
 
-impl OwnedAbout {
-    fn new(about: &About<'_>) -> Self {
-        Self {
-            isa: about.isa,
-            collector: about.collector.into(),
-            command: about.command.iter().map(|&word| word.into()).collect(),
-            folder: about.folder.into(),
-            host: about.host.into(),
-            started_ns: about.started_ns,
-            values: about.values,
-            branches: about.branches,
-        }
-    }
-
-    fn tell(&self, file: &mut TraceFile) -> Result<bool> {
-        let command: Vec<&str> = self.command.iter().map(String::as_str).collect();
-        file.begin(&About {
-            isa: self.isa,
-            collector: &self.collector,
-            command: &command,
-            folder: &self.folder,
-            host: &self.host,
-            started_ns: self.started_ns,
-            values: self.values,
-            branches: self.branches,
-        })
-    }
-}
-
 impl Sink for Traces {
     type Error = anyhow::Error;
 
@@ -300,7 +259,7 @@ impl Sink for Traces {
         match self {
             Self::One(file) => file.begin(about),
             Self::Each(each) => {
-                each.about = Some(OwnedAbout::new(about));
+                each.about = Some(Provenance::new(about));
                 Ok(true)
             }
         }
