@@ -200,7 +200,10 @@ fn clear(ctx: &Ctx, sieve: &Sieve) {
             *fetched(ctx, *word(ctx, way + u64::from(SIEVE_ROW))) = 0;
         }
     }
-    words_at(ctx, u64::from(SIEVE_LINES), 4 << SIEVE_SLOTS).fill(0);
+    // Where a slot's way is stays: its thread may be about to put times there.
+    for slot in words_at(ctx, u64::from(SIEVE_LINES), 4 << SIEVE_SLOTS).chunks_exact_mut(4) {
+        slot[..3].fill(0);
+    }
     words_at(ctx, u64::from(SIEVE_DATA), len(sieve.data)).fill(0);
     words_at(ctx, u64::from(SIEVE_CODE), len(sieve.code)).fill(0);
 }

@@ -1,4 +1,4 @@
-// Two threads that enter `work` and leave it for `rest` in turns, by calls, by a pointer and by a jump.
+// Enters `work` and leaves it for `rest` in turns, by calls, by a pointer and by a jump; with an argument in a second thread, too.
 #include <pthread.h>
 #include <stdio.h>
 
@@ -34,12 +34,15 @@ static void *run(void *what) {
     return NULL;
 }
 
-int main(void) {
-    long a, b;
+int main(int argc, char **argv) {
+    long a = 0, b;
+    (void)argv;
     by_pointer = work;
-    pthread_t thread;
-    pthread_create(&thread, NULL, run, &a);
-    pthread_join(thread, NULL);
+    if (argc > 1) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, run, &a);
+        pthread_join(thread, NULL);
+    }
     run(&b);
     printf("%ld\n", a ^ b);
     return 0;

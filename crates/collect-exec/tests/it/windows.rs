@@ -186,3 +186,23 @@ fn functions_begin_and_end_windows() {
         assert!(places == want, "{names:?}: {} and {}", places.len(), want.len());
     }
 }
+
+/// How long a thread waits for another one is not the same in two runs; where each begins and ceases to be recorded is.
+#[test]
+fn functions_begin_and_end_windows_of_each_thread() {
+    let program = guest("gates", Link::Static);
+    let functions = ["work", "rest"].map(Function::new);
+    let part = record(&program, &["two"], Some(Choice { functions, ..Choice::default() }));
+    assert_eq!(part.0.values().filter(|thread| !thread.insns.is_empty()).count(), 2);
+    let [work, rest] = ["work", "rest"].map(|name| address(&program, name));
+    for thread in part.0.values() {
+        let pc = |records: &[Record]| match records[0] {
+            Record::Insn { pc, .. } => pc.0,
+            _ => panic!("no instruction"),
+        };
+        let begins = thread.insns.iter().filter(|(missing, _)| *missing > 0);
+        assert!(begins.clone().all(|(_, records)| pc(records) == work));
+        assert_eq!(begins.count(), 15);
+        assert!(thread.insns.iter().all(|(_, records)| pc(records) != rest));
+    }
+}
