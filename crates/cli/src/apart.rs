@@ -12,7 +12,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use ichnos_base::{About, Batch, Code, Event, Paths, ProcessId, Sink, ThreadId, ThreadStart};
+use ichnos_base::{
+    About, Batch, Code, Event, GuestVa, Paths, ProcessId, Sink, ThreadId, ThreadStart,
+};
 use ichnos_trace::{Options, Provenance};
 
 use crate::output::TraceFile;
@@ -37,7 +39,7 @@ pub struct Each {
     mapped: HashMap<ProcessId, Vec<Mapped>>,
     unborn: HashMap<ThreadId, Vec<Mapped>>,
     /// Code that was told before the first thread of its process.
-    early: HashMap<ProcessId, Vec<(u64, Vec<u8>)>>,
+    early: HashMap<ProcessId, Vec<(GuestVa, Vec<u8>)>>,
 }
 
 /// The file of a process. It is closed when all threads of the process have ended and all that they made have started:
@@ -51,10 +53,6 @@ struct Own {
 impl Own {
     fn is_over(&self) -> bool {
         self.alive == 0 && self.awaited.is_empty()
-    }
-
-    fn close_if_over(&mut self) -> Result<()> {
-        if self.is_over() { self.file.close() } else { Ok(()) }
     }
 }
 
@@ -132,7 +130,6 @@ impl Each {
             about.with(|about| file.begin(about))?;
         }
         for (pc, bytes) in self.early.remove(&start.process).unwrap_or_default() {
-            let pc = ichnos_base::GuestVa(pc);
             file.code(thread, &Code { process: start.process, pc, bytes: &bytes })?;
         }
         file.event(thread, &Event::ThreadStart(*start))?;
@@ -149,9 +146,21 @@ impl Each {
 
     /// A thread has started: who made it need not wait for it.
     fn is_awaited_no_more(&mut self, thread: ThreadId, start: &ThreadStart) -> Result<()> {
-        let maker = start.creator.and_then(|maker| self.threads.get(&maker));
-        let Some(own) = maker.and_then(|maker| self.files.get_mut(maker)) else { return Ok(()) };
-        if own.awaited.remove(&thread) { own.close_if_over() } else { Ok(()) }
+        let maker = start.creator.and_then(|maker| self.threads.get(&maker)).copied();
+        let Some((maker, own)) = maker.and_then(|m| Some((m, self.files.get_mut(&m)?))) else {
+            return Ok(());
+        };
+        own.awaited.remove(&thread);
+        self.close_if_over(maker)
+    }
+
+    /// Closes the file of a process of which nothing more can come, and forgets what it had mapped.
+    fn close_if_over(&mut self, process: ProcessId) -> Result<()> {
+        let Some(own) = self.files.get_mut(&process).filter(|own| own.is_over()) else {
+            return Ok(());
+        };
+        self.mapped.remove(&process);
+        own.file.close()
     }
 
     /// Tells an event that is no start.
@@ -166,7 +175,7 @@ impl Each {
             }
             Event::ThreadEnd(_) => {
                 own.alive = own.alive.saturating_sub(1);
-                own.close_if_over()?;
+                self.close_if_over(process)?;
             }
             _ => {}
         }
@@ -180,7 +189,9 @@ impl Each {
         let (start, len) = match event {
             Event::Exec { .. } => return now.clear(),
             Event::ThreadCreate { child } => {
-                self.unborn.insert(*child, now.clone());
+                if !self.threads.contains_key(child) {
+                    self.unborn.insert(*child, now.clone());
+                }
                 return;
             }
             Event::Unmap { start, len } => (start.0, *len),
@@ -249,7 +260,7 @@ impl Sink for Traces {
                     // Nobody runs it any more.
                     return if own.is_over() { Ok(true) } else { own.file.code(thread, code) };
                 }
-                each.early.entry(code.process).or_default().push((code.pc.0, code.bytes.to_vec()));
+                each.early.entry(code.process).or_default().push((code.pc, code.bytes.to_vec()));
                 Ok(true)
             }
         }

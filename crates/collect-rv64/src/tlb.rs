@@ -69,6 +69,14 @@ pub(crate) struct Reach {
     pub(crate) index: u64,
 }
 
+impl Reach {
+    /// Whether data may be accessed so.
+    #[inline(always)]
+    pub(crate) fn allows(self, access: Access) -> bool {
+        if access == Access::Store { self.write } else { self.read }
+    }
+}
+
 /// Which translations apply: they differ by mode, and a change of mode should
 /// not cost a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::ctx::Ctx;
 use super::hash::Fast;
 use super::lock::Lock;
-use super::sync::symbols::{self, Tables};
+use super::symbols::{self, Tables};
 use super::{count, state};
 use crate::boot::Gate;
 

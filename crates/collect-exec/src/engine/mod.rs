@@ -39,6 +39,7 @@ mod slots;
 mod snapshot;
 mod state;
 mod superblock;
+mod symbols;
 mod sync;
 mod sys;
 mod syscalls;

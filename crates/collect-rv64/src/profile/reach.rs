@@ -33,12 +33,11 @@ impl<M: Models> Profiler<M> {
     ) -> Option<u64> {
         let data = &self.now.data;
         let (reach, store) = (cpu.tlb.reach(va), site.access == Access::Store);
-        let allowed = if store { reach.write } else { reach.read };
         let last = va.wrapping_add(site.size - 1);
         if data.geometry() != Geometry::USUAL
             || !data.is_alone()
             || (va ^ last) >> Geometry::USUAL.line != 0
-            || !allowed
+            || !reach.allows(site.access)
             || !data.page_passes_in(Geometry::USUAL, va)
         {
             return None;
@@ -91,8 +90,7 @@ impl<M: Models> Profiler<M> {
         let last = va.wrapping_add(site.size - 1);
         let reach = cpu.tlb.reach(va);
         let store = site.access == Access::Store;
-        let allowed = if store { reach.write } else { reach.read };
-        if (va ^ last) >> Geometry::USUAL.line != 0 || !allowed {
+        if (va ^ last) >> Geometry::USUAL.line != 0 || !reach.allows(site.access) {
             return self.reach_slowly(cpu, world, site, va);
         }
         let ram = world.ram_mut().start() as u64;
@@ -173,11 +171,7 @@ impl<M: Models> Profiler<M> {
             return None;
         }
         let store = site.access == Access::Store;
-        let place = |cpu: &Cpu| {
-            let reach = cpu.tlb.reach(va);
-            let allowed = if store { reach.write } else { reach.read };
-            allowed.then_some(reach)
-        };
+        let place = |cpu: &Cpu| Some(cpu.tlb.reach(va)).filter(|reach| reach.allows(site.access));
         let reach = match place(cpu) {
             Some(reach) => reach,
             None => {

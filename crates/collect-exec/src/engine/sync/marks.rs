@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::function::{FUNCTIONS, Operation};
-use super::symbols::{self, Tables};
 use crate::engine::hash::Fast;
 use crate::engine::lock::Lock;
+use crate::engine::symbols::{self, Tables};
 use crate::engine::{maps, state};
 
 struct Marks {

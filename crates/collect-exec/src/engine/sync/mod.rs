@@ -10,7 +10,6 @@
 mod function;
 mod futex;
 mod marks;
-pub mod symbols;
 
 pub use futex::{after as after_call, before as before_call};
 pub use marks::{activate, held, is_entry, is_mark, learn};

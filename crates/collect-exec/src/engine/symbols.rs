@@ -2,7 +2,7 @@
 //! no more than the tables. What is wrong with a file only means that nothing is found.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::engine::sys;
+use super::sys;
 use crate::words::{u32_at, u64_at};
 
 const PT_LOAD: u32 = 1;
