@@ -28,31 +28,34 @@ pub const SIEVE_SETS: u32 = 12;
 pub const SIEVE_WAYS: u32 = 16;
 /// As a power of two, the slots in which translated code looks for lines of data; not fewer than sets.
 pub const SIEVE_SLOTS: u32 = 12;
-/// Bytes of what is known of a set: four rows of words, one a way.
-pub const SIEVE_SET: u32 = 512;
-/// Bytes of a row.
-pub const SIEVE_ROW: u32 = 8 * SIEVE_WAYS;
+/// What stands for no line of data: no line begins there.
+pub const SIEVE_NONE: u64 = u64::MAX;
 /// How many lines of code can have a number.
 pub const SIEVE_NUMBERS: u32 = 1 << 19;
 /// Offset of the slots of a sieve: of each the address of a line, ...
 pub const SIEVE_LINES: u32 = TABLES_END as u32;
-/// ... when it was loaded from last, ...
-pub const SIEVE_LOADED: u32 = SIEVE_LINES + 8;
-/// ... when it was stored to last, zero if it was not, ...
-pub const SIEVE_STORED: u32 = SIEVE_LINES + 16;
-/// ... and the offset of its way.
-pub const SIEVE_WAY: u32 = SIEVE_LINES + 24;
-/// Offset of the sets of the data cache: the lines; of those that are in no slot when they were used last, and when they were
-/// stored to; and eight times the number of each one's slot.
-pub const SIEVE_DATA: u32 = SIEVE_LINES + (32 << SIEVE_SLOTS);
+/// ... and the offset of its way, which is always that of one.
+pub const SIEVE_WAY: u32 = SIEVE_LINES + 8;
+/// Offset of the sets of the data cache, which follow each other; in each the ways, of each the address of its line.
+pub const SIEVE_DATA: u32 = SIEVE_LINES + (16 << SIEVE_SLOTS);
+/// Offset, from a way, of when its line was loaded from last; ...
+pub const WAY_LOADED: u32 = 8;
+/// ... and of when it was stored to last, zero if it was not.
+pub const WAY_STORED: u32 = 16;
+/// Bytes of a way.
+pub const WAY_LEN: u32 = 24;
 /// Offset of the sets of the code cache: the lines, and their numbers.
-pub const SIEVE_CODE: u32 = SIEVE_DATA + (SIEVE_SET << SIEVE_SETS);
+pub const SIEVE_CODE: u32 = SIEVE_DATA + ((WAY_LEN * SIEVE_WAYS) << SIEVE_SETS);
+/// Bytes of a row of words, one a way.
+pub const SIEVE_ROW: u32 = 8 * SIEVE_WAYS;
+/// Bytes of a set of the code cache: two rows.
+pub const SIEVE_SET: u32 = 2 * SIEVE_ROW;
 /// Offset of the times at which lines of code were fetched from last, by their numbers; zero for those that are not known.
 pub const SIEVE_FETCHED: u32 = SIEVE_CODE + (SIEVE_SET << SIEVE_SETS);
 /// Offset of the end of these tables.
 pub const SIEVE_END: u32 = SIEVE_FETCHED + 8 * SIEVE_NUMBERS;
 
-const _: () = assert!(SIEVE_SLOTS >= SIEVE_SETS && 4 * SIEVE_ROW <= SIEVE_SET);
+const _: () = assert!(SIEVE_SLOTS >= SIEVE_SETS);
 
 /// Why the code cache was left: an index of an exit, or one of these.
 pub mod exit {
@@ -194,9 +197,11 @@ pub struct Ctx {
     pub set_shift: u64,
     /// See above.
     pub set_mask: u64,
-    /// Eight times the lines known of each set of the data cache.
-    pub data_ways: u64,
-    /// The same for the code cache.
+    /// The bytes of the lines known of each set of the data cache.
+    pub data_set: u64,
+    /// An eighth of them.
+    pub data_set_eighth: u64,
+    /// Eight times the lines known of each set of the code cache.
     pub code_ways: u64,
     /// Not zero if all lines of each set of the data cache are known.
     pub data_whole: u64,
@@ -216,7 +221,7 @@ pub struct Ctx {
 pub struct Changed {
     /// The offset of the way in which it came.
     pub way: u64,
-    /// The line that was there; zero if none.
+    /// The line that was there, if any; of code zero stands for none.
     pub gone: u64,
     /// When that was used last.
     pub used: u64,

@@ -3,8 +3,8 @@
 //!
 //! As long as a known line is used, nothing is told: the cache has it, and only its time changes. When another line is used, one
 //! has to go. If all lines of a set are known (it is *whole*), the engine says which; else one line is known, of which
-//! at most that it was stored to must be told first. Of a line of data the times are in its slot, where translated code
-//! finds them (`sift`), unless another line of its set has that slot: then they are with its way. Of a line
+//! at most that it was stored to must be told first. Of a line of data the times are with its way, which translated code
+//! finds by its slot (`sift`), unless another line of its set has that slot. Of a line
 //! of code the time has a place of its own. The glue (`tell`) does what translated code does not; here is the
 //! same again for accesses that vary, and what is seldom needed.
 //!
@@ -17,8 +17,9 @@ use ichnos_base::{Known, Lines, Sieve};
 use ichnos_isa_x86::{Inst, MemOperand, Role};
 
 use super::ctx::{
-    Changed, Ctx, SIEVE_CODE, SIEVE_DATA, SIEVE_FETCHED, SIEVE_LINES, SIEVE_LOADED, SIEVE_ROW,
-    SIEVE_SET, SIEVE_SETS, SIEVE_SLOTS, SIEVE_STORED, SIEVE_WAY, SIEVE_WAYS, reg,
+    Changed, Ctx, SIEVE_CODE, SIEVE_DATA, SIEVE_FETCHED, SIEVE_LINES, SIEVE_NONE, SIEVE_ROW,
+    SIEVE_SET, SIEVE_SETS, SIEVE_SLOTS, SIEVE_WAY, SIEVE_WAYS, WAY_LEN, WAY_LOADED, WAY_STORED,
+    reg,
 };
 use super::{decoded, flexible, state, sys, tap, tell, thread, trace};
 use crate::sieve::{self, COUNTERS_LEN, LOADS, MOST_THREADS, STORES, line};
@@ -49,9 +50,9 @@ pub fn fits(sieve: &Sieve) -> bool {
     (6..=12).contains(&sieve.data.shift) && (6..=12).contains(&sieve.code.shift)
 }
 
-/// Eight times the lines that are known of each set: all, or one. Sets that share what is known know one line.
+/// The lines that are known of each set: all, or one. Sets that share what is known know one line.
 fn ways(lines: Lines) -> u64 {
-    8 * u64::from(if is_whole(lines) { lines.ways } else { 1 })
+    u64::from(if is_whole(lines) { lines.ways } else { 1 })
 }
 
 /// Whether all lines of each set are known.
@@ -70,10 +71,15 @@ pub fn adopt(ctx: &mut Ctx) {
     ctx.line_mask = (1 << sieve.data.shift) - 1;
     ctx.set_shift = u64::from(sieve.data.shift - 3);
     ctx.set_mask = u64::from(sets(sieve.data)) << 3;
-    (ctx.data_ways, ctx.code_ways) = (ways(sieve.data), ways(sieve.code));
+    ctx.data_set = u64::from(WAY_LEN) * ways(sieve.data);
+    ctx.data_set_eighth = ctx.data_set / 8;
+    ctx.code_ways = 8 * ways(sieve.code);
     ctx.data_whole = u64::from(is_whole(sieve.data));
     ctx.code_whole = u64::from(is_whole(sieve.code));
     (ctx.glue_tell, ctx.glue_tell_fetch) = tell::ways();
+    for slot in words_at(ctx, u64::from(SIEVE_LINES), 2 << SIEVE_SLOTS).chunks_exact_mut(2) {
+        slot[1] = SIEVE_DATA.into();
+    }
     clear(ctx, &sieve);
     if ctx.id >= MOST_THREADS {
         sys::die("the program has too many threads to be simulated while it runs; record it first");
@@ -112,37 +118,35 @@ impl Way {
         word(ctx, self.0)
     }
 
-    /// Another line comes here. It has no slot yet.
-    fn put(self, ctx: &Ctx, line: u64) {
-        *self.line(ctx) = line;
-        *word(ctx, self.0 + 3 * u64::from(SIEVE_ROW)) = Slot::of(ctx, line).0;
+    fn is_empty(self, ctx: &Ctx) -> bool {
+        *self.line(ctx) == SIEVE_NONE
     }
 
-    fn slot(self, ctx: &Ctx) -> Slot {
-        Slot(*word(ctx, self.0 + 3 * u64::from(SIEVE_ROW)))
+    fn loaded(self, ctx: &Ctx) -> &mut u64 {
+        word(ctx, self.0 + u64::from(WAY_LOADED))
     }
 
-    /// Where its times are: when it was loaded from or used, and when it was stored to.
-    fn times(self, ctx: &Ctx) -> [u64; 2] {
-        let slot = self.slot(ctx);
-        if *slot.line(ctx) == *self.line(ctx) {
-            return [slot.used(), slot.stored()];
-        }
-        self.own_times()
+    fn stored(self, ctx: &Ctx) -> &mut u64 {
+        word(ctx, self.0 + u64::from(WAY_STORED))
     }
 
-    /// Where they are if it is in no slot.
-    fn own_times(self) -> [u64; 2] {
-        [self.0 + u64::from(SIEVE_ROW), self.0 + 2 * u64::from(SIEVE_ROW)]
-    }
-
-    /// When it was used last.
+    /// When its line was used last.
     fn age(self, ctx: &Ctx) -> u64 {
-        self.times(ctx).map(|at| *word(ctx, at)).into_iter().max().unwrap_or(0)
+        *self.loaded(ctx).max(self.stored(ctx))
     }
 
     fn is_stored_to(self, ctx: &Ctx) -> bool {
-        *word(ctx, self.times(ctx)[1]) != 0
+        *self.stored(ctx) != 0
+    }
+
+    /// Makes it empty.
+    fn forget(self, ctx: &Ctx) {
+        let slot = Slot::of(ctx, *self.line(ctx));
+        if *slot.line(ctx) == *self.line(ctx) {
+            *slot.line(ctx) = SIEVE_NONE;
+        }
+        *self.line(ctx) = SIEVE_NONE;
+        (*self.loaded(ctx), *self.stored(ctx)) = (0, 0);
     }
 }
 
@@ -156,56 +160,53 @@ impl Slot {
     }
 
     fn line(self, ctx: &Ctx) -> &mut u64 {
-        word(ctx, u64::from(SIEVE_LINES) + 4 * self.0)
+        word(ctx, u64::from(SIEVE_LINES) + 2 * self.0)
     }
 
-    fn used(self) -> u64 {
-        u64::from(SIEVE_LOADED) + 4 * self.0
+    fn way(self, ctx: &Ctx) -> &mut u64 {
+        word(ctx, u64::from(SIEVE_WAY) + 2 * self.0)
     }
 
-    fn stored(self) -> u64 {
-        u64::from(SIEVE_STORED) + 4 * self.0
-    }
-
-    /// Takes in the line of a way, with its times; those of the line before go back to its way.
+    /// Takes in the line of a way.
     fn take(self, ctx: &Ctx, way: Way) {
-        let from = word(ctx, u64::from(SIEVE_WAY) + 4 * self.0);
-        if *self.line(ctx) != 0 {
-            let before = Way(*from);
-            let [age, stored] = [before.age(ctx), *word(ctx, self.stored())];
-            let [age_at, stored_at] = before.own_times();
-            (*word(ctx, age_at), *word(ctx, stored_at)) = (age, stored);
-        }
-        let [used, stored] = way.own_times().map(|at| *word(ctx, at));
-        (*word(ctx, self.used()), *word(ctx, self.stored())) = (used, stored);
-        (*self.line(ctx), *from) = (*way.line(ctx), way.0);
+        (*self.line(ctx), *self.way(ctx)) = (*way.line(ctx), way.0);
     }
 }
 
 /// The ways of a set of the data cache, by the line of one of them.
 fn ways_of(ctx: &Ctx, line: u64) -> impl Iterator<Item = Way> + use<> {
-    let set = (line >> ctx.set_shift & ctx.set_mask) / 8;
-    ways_from(u64::from(SIEVE_DATA), set, ctx.data_ways).map(Way)
+    data_ways(ctx, (line >> ctx.set_shift & ctx.set_mask) / 8)
 }
 
-fn ways_from(table: u64, set: u64, ways: u64) -> impl Iterator<Item = u64> {
-    let first = table + set * u64::from(SIEVE_SET);
-    (0..ways / 8).map(move |way| first + 8 * way)
+/// The ways of a set of the data cache.
+fn data_ways(ctx: &Ctx, set: u64) -> impl Iterator<Item = Way> + use<> {
+    let first = u64::from(SIEVE_DATA) + set * ctx.data_set;
+    (first..first + ctx.data_set).step_by(WAY_LEN as usize).map(Way)
+}
+
+/// The ways of a set of the code cache, by their offsets.
+fn code_ways(ctx: &Ctx, set: u64) -> impl Iterator<Item = u64> + use<> {
+    let first = u64::from(SIEVE_CODE) + set * u64::from(SIEVE_SET);
+    (first..first + ctx.code_ways).step_by(8)
 }
 
 fn clear(ctx: &Ctx, sieve: &Sieve) {
-    let len = |lines: Lines| (sets(lines) as usize + 1) * SIEVE_SET as usize / 8;
     for set in 0..=u64::from(sets(sieve.code)) {
-        for way in ways_from(u64::from(SIEVE_CODE), set, ctx.code_ways) {
+        for way in code_ways(ctx, set) {
             *fetched(ctx, *word(ctx, way + u64::from(SIEVE_ROW))) = 0;
         }
     }
-    // Where a slot's way is stays: its thread may be about to put times there.
-    for slot in words_at(ctx, u64::from(SIEVE_LINES), 4 << SIEVE_SLOTS).chunks_exact_mut(4) {
-        slot[..3].fill(0);
+    // Where a slot's way is stays: its thread may be about to put a time there.
+    for slot in words_at(ctx, u64::from(SIEVE_LINES), 2 << SIEVE_SLOTS).chunks_exact_mut(2) {
+        slot[0] = SIEVE_NONE;
     }
-    words_at(ctx, u64::from(SIEVE_DATA), len(sieve.data)).fill(0);
-    words_at(ctx, u64::from(SIEVE_CODE), len(sieve.code)).fill(0);
+    let of = |lines, bytes: u64| (sets(lines) as usize + 1) * bytes as usize / 8;
+    for way in
+        words_at(ctx, u64::from(SIEVE_DATA), of(sieve.data, ctx.data_set)).chunks_exact_mut(3)
+    {
+        way.copy_from_slice(&[SIEVE_NONE, 0, 0]);
+    }
+    words_at(ctx, u64::from(SIEVE_CODE), of(sieve.code, SIEVE_SET.into())).fill(0);
 }
 
 /// When a line of code was fetched from last.
@@ -218,13 +219,13 @@ fn fetched(ctx: &Ctx, number: u64) -> &mut u64 {
 pub fn flush(ctx: &mut Ctx) {
     let Some(sieve) = state::get().sieve else { return };
     for set in 0..=u64::from(sets(sieve.data)) {
-        tell_late(ctx, ways_from(u64::from(SIEVE_DATA), set, ctx.data_ways).map(Way).collect());
+        tell_late(ctx, data_ways(ctx, set).collect());
     }
     if ctx.code_whole == 0 {
         return;
     }
     for set in 0..=u64::from(sets(sieve.code)) {
-        let mut known: Vec<(u64, u64)> = ways_from(u64::from(SIEVE_CODE), set, ctx.code_ways)
+        let mut known: Vec<(u64, u64)> = code_ways(ctx, set)
             .filter(|&way| *word(ctx, way) != 0)
             .map(|way| (*fetched(ctx, *word(ctx, way + u64::from(SIEVE_ROW))), *word(ctx, way)))
             .collect();
@@ -238,7 +239,7 @@ pub fn flush(ctx: &mut Ctx) {
 /// Tells of a set what the cache does not know: in a whole one all lines, in the order of their use, else whether the one
 /// that is known was stored to since it was told.
 fn tell_late(ctx: &mut Ctx, mut known: Vec<Way>) {
-    known.retain(|way| *way.line(ctx) != 0);
+    known.retain(|way| !way.is_empty(ctx));
     known.sort_unstable_by_key(|way| way.age(ctx));
     for way in known {
         let stored = way.is_stored_to(ctx);
@@ -248,7 +249,7 @@ fn tell_late(ctx: &mut Ctx, mut known: Vec<Way>) {
         let what = line::LATE | line::LOAD | if stored { line::STORE } else { 0 };
         trace::event(ctx, words::LINE, *way.line(ctx) | what);
         if ctx.data_whole == 0 {
-            *word(ctx, way.times(ctx)[1]) = 0;
+            *way.stored(ctx) = 0;
         }
     }
 }
@@ -316,7 +317,7 @@ fn settled_turns(ctx: &Ctx, run: &Run, turn: u64) -> u64 {
     let mut sets = lanes().map(|lane| lane.at(turn) >> ctx.set_shift & ctx.set_mask);
     // Of two lines that take each other's place, each use matters.
     let alternate = run.lanes.iter().all(Option::is_some) && sets.next() == sets.next();
-    let matter = alternate && (ctx.data_whole == 0 || ctx.data_ways < 16);
+    let matter = alternate && (ctx.data_whole == 0 || ctx.data_set < 2 * u64::from(WAY_LEN));
     if matter || lanes().any(|lane| lane.kind() > 1) {
         return 0;
     }
@@ -345,15 +346,7 @@ fn prefetch(ctx: &mut Ctx, at: u64) {
     }
     tell_late(ctx, known.clone());
     trace::event(ctx, words::LINE, at | line::PREFETCH);
-    known.into_iter().for_each(|way| forget_line(ctx, way));
-}
-
-fn forget_line(ctx: &Ctx, way: Way) {
-    let slot = way.slot(ctx);
-    if *slot.line(ctx) == *way.line(ctx) {
-        *slot.line(ctx) = 0;
-    }
-    *way.line(ctx) = 0;
+    known.into_iter().for_each(|way| way.forget(ctx));
 }
 
 /// What the glue does with an access to a line.
@@ -367,19 +360,20 @@ fn touch(ctx: &mut Ctx, at: u64, what: u64) {
         let Some(way) = known.or_else(|| tell_line(ctx, at, what)) else { return };
         slot.take(ctx, way);
     }
-    *word(ctx, slot.used()) = ctx.clock;
+    let way = Way(*slot.way(ctx));
+    *way.loaded(ctx) = ctx.clock;
     // Of a set that is not known whole, only what comes later is news.
     if what == line::STORE && (ctx.data_whole != 0 || !told) {
-        *word(ctx, slot.stored()) = ctx.clock;
+        *way.stored(ctx) = ctx.clock;
     }
 }
 
 /// Tells a line that is not known, with the one that goes: its way.
 fn tell_line(ctx: &mut Ctx, at: u64, what: u64) -> Option<Way> {
-    let way = oldest(ctx, at)?;
+    let way = ways_of(ctx, at).min_by_key(|way| way.age(ctx))?;
     let gone = *way.line(ctx);
-    let dirty = if gone != 0 && way.is_stored_to(ctx) { line::STORE } else { 0 };
-    if gone != 0 && ctx.data_whole != 0 {
+    let dirty = if way.is_stored_to(ctx) { line::STORE } else { 0 };
+    if !way.is_empty(ctx) && ctx.data_whole != 0 {
         trace::put(ctx, &instead(at | what, gone | dirty));
     } else {
         if dirty != 0 {
@@ -387,26 +381,9 @@ fn tell_line(ctx: &mut Ctx, at: u64, what: u64) -> Option<Way> {
         }
         trace::event(ctx, words::LINE, at | what);
     }
-    forget_line(ctx, way);
-    way.put(ctx, at);
-    way.times(ctx).into_iter().for_each(|time| *word(ctx, time) = 0);
+    way.forget(ctx);
+    *way.line(ctx) = at;
     Some(way)
-}
-
-/// The way of a line's set that is empty, or whose line was used before all others.
-fn oldest(ctx: &Ctx, at: u64) -> Option<Way> {
-    let mut oldest = None;
-    let mut least = u64::MAX;
-    for way in ways_of(ctx, at) {
-        if *way.line(ctx) == 0 {
-            return Some(way);
-        }
-        let age = way.age(ctx);
-        if age < least {
-            (oldest, least) = (Some(way), age);
-        }
-    }
-    oldest
 }
 
 fn instead(comes: u64, goes: u64) -> [u8; words::INSTEAD_LEN] {
@@ -437,12 +414,12 @@ fn undo(ctx: &mut Ctx) -> u64 {
     let mut told = 0;
     if let Some((role, at)) = last_access(ctx, &inst) {
         let slot = Slot::of(ctx, at);
-        let place = if role == Role::Load { slot.used() } else { slot.stored() };
         if ctx.undo == u64::MAX {
             told += 1;
             put_back(ctx, ctx.undo_told);
         } else if *slot.line(ctx) == at {
-            *word(ctx, place) = ctx.undo;
+            let way = Way(*slot.way(ctx));
+            *(if role == Role::Load { way.loaded(ctx) } else { way.stored(ctx) }) = ctx.undo;
         }
     }
     if ctx.undo_fetch_pc == ctx.rip & u64::from(u32::MAX) {
@@ -479,11 +456,9 @@ fn last_access(ctx: &Ctx, inst: &Inst) -> Option<(Role, u64)> {
 /// Puts the line back that had to go.
 fn put_back(ctx: &Ctx, changed: Changed) {
     let way = Way(changed.way);
-    forget_line(ctx, way);
-    way.put(ctx, changed.gone);
-    let [age, stored] = way.own_times();
-    *word(ctx, age) = changed.used.max(changed.stored);
-    *word(ctx, stored) = changed.stored;
+    way.forget(ctx);
+    *way.line(ctx) = changed.gone;
+    (*way.loaded(ctx), *way.stored(ctx)) = (changed.used, changed.stored);
 }
 
 fn put_back_code(ctx: &Ctx, changed: Changed) {

@@ -24,7 +24,7 @@ use super::fragment::{ExitKind, Spills};
 use super::group::{self, Asked, Group, may_fault};
 use super::home::Home;
 use super::needed::{self, Live};
-use super::slots::{self, CMP, MOV_FROM, MOV_TO, Place, Time, load_time};
+use super::slots::{self, MOV_FROM, MOV_TO, Place, Time, load_time};
 use super::superblock::Decoded;
 use super::translate::{Draft, Surroundings, Told};
 use super::{sieved, thread};
@@ -256,11 +256,12 @@ impl Sifter {
         let apart = emit.jump_if(NOT_EQUAL);
         emit.shr32(slot.reg, (lines.shift - 3) as u8);
         emit.and32(slot.reg, ((1 << SIEVE_SLOTS) - 1) << 3);
-        Place::In(slot.reg).op_line(emit, CMP, line.reg);
+        Place::In(slot.reg).compare(emit, line.reg);
         let from = emit.jump_if(NOT_EQUAL);
+        Place::In(slot.reg).way(emit, slot.reg);
         load_time(emit, line.reg, last);
         let time = if group.stores() { Time::Stored } else { Time::Loaded };
-        Place::In(slot.reg).op(emit, MOV_TO, line.reg, time);
+        time.op(emit, MOV_TO, line.reg, slot.reg);
         let back = emit.offset();
         let asks = Asks::Members(members, (line.reg, slot.reg), lines);
         draft.stubs.push(Stub { from, also_from: Some(apart), back, asks });
@@ -277,39 +278,31 @@ impl Sifter {
         };
         let (what, time) = what(operand, ahead);
         let asks = Asks::Access(operand.address, line.reg, what);
-        let fixed = self.fixed(operand);
-        let slot = match fixed {
-            Some(_) => None,
-            None => Some(self.borrow(draft, insn, used | 1 << line.reg.0, at::SPILL_RDX)),
-        };
+        let way = self.borrow(draft, insn, used | 1 << line.reg.0, at::SPILL_RDX);
         let emit = &mut draft.emit;
-        let place = match (slot, fixed) {
-            (Some(slot), _) => {
-                slots::address(emit, line.reg, &operand.address);
-                slots::look_up(emit, (line.reg, slot.reg), operand.size, self.sieve.data);
-                Place::In(slot.reg)
-            }
-            (None, place) => {
-                emit.set(
-                    line.reg,
-                    operand.address.disp as u64 & (u64::MAX << self.sieve.data.shift),
-                );
-                let place = place.unwrap_or(0);
-                Place::At(place).op_line(emit, CMP, line.reg);
+        let place = match self.fixed(operand) {
+            Some(place) => {
+                let keep = u64::MAX << self.sieve.data.shift;
+                emit.set(line.reg, operand.address.disp as u64 & keep);
+                Place::At(place).compare(emit, line.reg);
                 Place::At(place)
+            }
+            None => {
+                slots::address(emit, line.reg, &operand.address);
+                slots::look_up(emit, (line.reg, way.reg), operand.size, self.sieve.data);
+                Place::In(way.reg)
             }
         };
         let from = emit.jump_if(NOT_EQUAL);
+        place.way(emit, way.reg);
         if sieved::may_be_undone(operand) {
-            place.op(emit, MOV_FROM, line.reg, time);
+            time.op(emit, MOV_FROM, line.reg, way.reg);
             emit.save(at::UNDO, line.reg);
         }
         load_time(emit, line.reg, ahead);
-        place.op(emit, MOV_TO, line.reg, time);
+        time.op(emit, MOV_TO, line.reg, way.reg);
         draft.stubs.push(Stub { from, also_from: None, back: emit.offset(), asks });
-        if let Some(slot) = slot {
-            slot.give_back(emit);
-        }
+        way.give_back(emit);
         line.give_back(emit);
     }
 
@@ -401,8 +394,9 @@ pub fn write_stubs(draft: &mut Draft) {
                     slots::address(emit, line, &operand.address);
                     slots::look_up(emit, (line, slot), operand.size, lines);
                     let from = emit.jump_if(NOT_EQUAL);
+                    Place::In(slot).way(emit, slot);
                     load_time(emit, line, ahead);
-                    Place::In(slot).op(emit, MOV_TO, line, time);
+                    time.op(emit, MOV_TO, line, slot);
                     let asks = Asks::Access(operand.address, line, what);
                     stubs.push_back(Stub { from, also_from: None, back: emit.offset(), asks });
                 }

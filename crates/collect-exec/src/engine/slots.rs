@@ -4,11 +4,11 @@
 use ichnos_base::Lines;
 use ichnos_isa_x86::{AddrExpr, Index, Segment};
 
-use super::ctx::{SIEVE_LINES, SIEVE_LOADED, SIEVE_SLOTS, SIEVE_STORED, at};
+use super::ctx::{SIEVE_LINES, SIEVE_SLOTS, SIEVE_WAY, WAY_LOADED, WAY_STORED, at};
 use super::emit::{Emit, Gp};
 
 /// `cmp reg, place`.
-pub const CMP: u8 = 0x3b;
+const CMP: u8 = 0x3b;
 /// `mov reg, place`.
 pub const MOV_FROM: u8 = 0x8b;
 /// `mov place, reg`.
@@ -22,6 +22,19 @@ pub enum Time {
     Stored,
 }
 
+impl Time {
+    /// An instruction between a register and this time of the line whose way another one holds.
+    pub fn op(self, emit: &mut Emit, opcode: u8, reg: Gp, way: Gp) {
+        let offset = match self {
+            Self::Loaded => WAY_LOADED,
+            Self::Stored => WAY_STORED,
+        };
+        // gs:[way + offset]
+        let rex = 0x48 | (reg.0 >> 3) << 2 | way.0 >> 3;
+        emit.raw(&[0x65, rex, opcode, 0x40 | (reg.0 & 7) << 3 | way.0 & 7, offset as u8]);
+    }
+}
+
 /// Eight times the number of a slot.
 #[derive(Clone, Copy)]
 pub enum Place {
@@ -32,28 +45,24 @@ pub enum Place {
 }
 
 impl Place {
-    /// An instruction between a register and a time of the slot's line.
-    pub fn op(self, emit: &mut Emit, opcode: u8, reg: Gp, time: Time) {
-        let offset = match time {
-            Time::Loaded => SIEVE_LOADED,
-            Time::Stored => SIEVE_STORED,
-        };
-        self.op_at(emit, opcode, reg, offset);
+    /// Compares a register with the slot's line.
+    pub fn compare(self, emit: &mut Emit, line: Gp) {
+        self.op_at(emit, CMP, line, SIEVE_LINES);
     }
 
-    /// An instruction between a register and the slot's line.
-    pub fn op_line(self, emit: &mut Emit, opcode: u8, reg: Gp) {
-        self.op_at(emit, opcode, reg, SIEVE_LINES);
+    /// Puts the way of the slot's line into a register.
+    pub fn way(self, emit: &mut Emit, to: Gp) {
+        self.op_at(emit, MOV_FROM, to, SIEVE_WAY);
     }
 
     /// An instruction between a register and a word of all slots that begins at an offset.
     fn op_at(self, emit: &mut Emit, opcode: u8, reg: Gp, offset: u32) {
         match self {
-            Self::At(place) => emit.gs_op(opcode, reg, offset + 4 * place),
+            Self::At(place) => emit.gs_op(opcode, reg, offset + 2 * place),
             Self::In(slot) => {
-                // gs:[slot * 4 + offset]
+                // gs:[slot * 2 + offset]
                 let rex = 0x48 | (reg.0 >> 3) << 2 | (slot.0 >> 3) << 1;
-                emit.raw(&[0x65, rex, opcode, 4 | (reg.0 & 7) << 3, 0x85 | (slot.0 & 7) << 3]);
+                emit.raw(&[0x65, rex, opcode, 4 | (reg.0 & 7) << 3, 0x45 | (slot.0 & 7) << 3]);
                 emit.raw(&offset.to_le_bytes());
             }
         }
@@ -93,5 +102,5 @@ pub fn look_up(emit: &mut Emit, (line, slot): (Gp, Gp), size: u32, lines: Lines)
     emit.and64(line, keep);
     emit.shr32(slot, (lines.shift - 3) as u8);
     emit.and32(slot, ((1 << SIEVE_SLOTS) - 1) << 3);
-    Place::In(slot).op_line(emit, CMP, line);
+    Place::In(slot).compare(emit, line);
 }
