@@ -33,6 +33,10 @@ pub struct LiveArgs {
     /// of the kernel, by system calls that the trace shows.
     #[arg(long)]
     no_vdso: bool,
+    /// Let a program go on untraced from where it cannot be followed, instead of ending it with a message; what
+    /// was recorded is kept, and the trace says that the rest is missing (the code cache only).
+    #[arg(long)]
+    fallback: bool,
     /// How many bytes of translated code a process may have, in each of two places; when they are used up
     /// all is translated anew (the code cache only).
     #[arg(long, value_name = "BYTES", value_parser = count::count)]
@@ -214,6 +218,9 @@ impl LiveArgs {
             launch.choose(choice);
         }
         launch.vdso(if self.no_vdso { exec::Vdso::Hidden } else { exec::Vdso::Shown });
+        if self.fallback {
+            launch.fallback(exec::Fallback::Untraced);
+        }
         if let Some(bytes) = self.cache {
             launch.cache_limit(bytes);
         }

@@ -45,6 +45,8 @@ pub struct Boot {
     pub sieve: [u64; 8],
     /// Bytes of each region of the code cache, at most.
     pub cache: u64,
+    /// Not zero if the program shall go on untraced where the engine cannot.
+    pub fallback: u64,
     /// Diagnostics: bit 0 says to tell statistics at exit.
     pub debug: u64,
 }

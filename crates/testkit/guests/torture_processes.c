@@ -1,5 +1,6 @@
 /* Processes and threads in every way to make and end them, and calls by which a program watches or
-   confines others and itself. `torture_processes forks N` and `threads N` make a crowd. */
+   confines others and itself. `torture_processes forks N`, `threads N` and `together N` (threads that all
+   live at once) make a crowd. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -299,6 +300,17 @@ static void *idle(void *p) {
     usleep(1000);
     return p;
 }
+static pthread_barrier_t meeting;
+
+static void *meets(void *p) {
+    pthread_barrier_wait(&meeting);
+    volatile long turns = 0;
+    while (turns < 300) turns++;
+    pthread_barrier_wait(&meeting);
+    __sync_fetch_and_add((long *)p, turns);
+    return 0;
+}
+
 static int crowd(char *what, int n) {
     long sum = 0;
     if (!strcmp(what, "forks")) {
@@ -312,8 +324,10 @@ static int crowd(char *what, int n) {
         pthread_attr_t a;
         pthread_attr_init(&a);
         pthread_attr_setstacksize(&a, 1 << 16);
+        pthread_barrier_init(&meeting, 0, n);
+        void *(*work)(void *) = strcmp(what, "together") ? idle : meets;
         for (int i = 0; i < n; i++)
-            if (pthread_create(&t[i], &a, idle, &sum)) return 3;
+            if (pthread_create(&t[i], &a, work, &sum)) return 3;
         for (int i = 0; i < n; i++) pthread_join(t[i], 0);
     }
     printf("%s %d: %ld\n", what, n, sum);

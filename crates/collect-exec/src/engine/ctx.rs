@@ -67,6 +67,8 @@ pub mod exit {
     pub const PENDING: u64 = 2;
     /// A fault in translated code; the context holds the program's exact state.
     pub const FAULT: u64 = 3;
+    /// An instruction has run in its own place; the context holds the program's state behind it.
+    pub const IN_PLACE: u64 = 4;
     /// The first index that stands for an exit of a fragment.
     pub const FIRST: u64 = 16;
 }

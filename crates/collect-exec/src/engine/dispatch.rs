@@ -8,7 +8,9 @@ use super::ctx::{Ctx, JUMP_TABLE, RET_TABLE, exit, reg};
 use super::fragment::{Exit, ExitKind, Kind, PadKind};
 use super::state::{self, State};
 use super::translate::Failure;
-use super::{count, flexible, gates, sieved, signals, sync, sys, syscalls, trace};
+use super::{
+    count, fallback, flexible, gates, native, nowhere, sieved, signals, sync, sys, syscalls, trace,
+};
 use crate::words;
 
 /// Called by the glue, on the engine's stack, with the program's state in the context.
@@ -25,6 +27,9 @@ pub unsafe extern "C" fn dispatch(ctx: *mut Ctx) {
     let mut same_stack = way != Way::Plain;
     loop {
         if ctx.pending != 0 {
+            if fallback::is_called() {
+                fallback::follow(ctx);
+            }
             signals::deliver(ctx);
             same_stack = false;
         }
@@ -73,6 +78,10 @@ fn reason(ctx: &mut Ctx, state: &State) -> Way {
             ctx.resumed = 0;
             Way::Plain
         }
+        exit::IN_PLACE => {
+            tell_bases(ctx);
+            Way::Plain
+        }
         number => {
             let exit = state.cache.lock().exit(number);
             let Some(exit) = exit else { sys::die("an exit that does not exist was taken") };
@@ -96,20 +105,30 @@ fn left_by(ctx: &mut Ctx, exit: Exit, number: u64) -> Way {
     ctx.resumed = 0;
     match exit.kind {
         ExitKind::Direct => return Way::Exit(number, exit.target),
-        ExitKind::Syscall => {
-            // A signal that already waits comes before the call.
-            if ctx.pending == 0 {
-                if state::get().sieve.is_some() && syscalls::may_be_last(ctx) {
-                    sieved::flush(ctx);
-                }
-                ctx.outside.store(1, Ordering::Release);
-                syscalls::run(ctx);
-            } else if state::get().sieve.is_some() {
+        // A signal that already waits comes before the call.
+        ExitKind::Syscall | ExitKind::OldSyscall | ExitKind::InPlace if ctx.pending != 0 => {
+            if state::get().sieve.is_some() {
                 sieved::undone(ctx, (exit.block, 1), false);
             } else {
                 trace::event(ctx, words::CUT, ctx.rip);
                 count::put_back(ctx, 1);
             }
+        }
+        ExitKind::Syscall | ExitKind::OldSyscall => {
+            if state::get().sieve.is_some() && syscalls::may_be_last(ctx) {
+                sieved::flush(ctx);
+            }
+            ctx.outside.store(1, Ordering::Release);
+            if exit.kind == ExitKind::Syscall {
+                syscalls::run(ctx);
+            } else {
+                syscalls::run_old(ctx);
+            }
+        }
+        ExitKind::InPlace => {
+            ctx.outside.store(1, Ordering::Release);
+            ctx.undone = (exit.block, 1);
+            native::run(ctx);
         }
         ExitKind::Flexible if ctx.pending != 0 => count::put_back(ctx, 1),
         ExitKind::Mark if ctx.pending != 0 => {}
@@ -130,12 +149,18 @@ fn left_by(ctx: &mut Ctx, exit: Exit, number: u64) -> Way {
             ctx.target = exit.stub;
             return Way::Resume;
         }
-        ExitKind::Fs => trace::event(ctx, words::FS_BASE, ctx.fs),
+        ExitKind::Base => tell_bases(ctx),
         ExitKind::Unsupported => {
-            sys::die(&format!("cannot run the instruction at {:#x}", exit.target));
+            let why = format!("cannot run the instruction at {:#x}", exit.target);
+            fallback::give_up(ctx, &why);
         }
     }
     Way::Plain
+}
+
+fn tell_bases(ctx: &mut Ctx) {
+    trace::event(ctx, words::FS_BASE, ctx.fs);
+    trace::event(ctx, words::GS_BASE, ctx.gs);
 }
 
 /// Records a block that is one flexible instruction.
@@ -173,6 +198,9 @@ fn go_on(ctx: &mut Ctx, state: &State, way: Way) -> bool {
         };
         drop(cache);
         signals::raise_fault(ctx, signal, pc);
+        if let (false, Way::Indirect(PadKind::Jump, _)) = (signals::is_canonical(pc), way) {
+            nowhere::take_back_call(ctx, pc);
+        }
         return false;
     };
     // What was linked or looked up in an earlier filling of the cache is gone, and what was in

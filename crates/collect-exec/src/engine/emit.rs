@@ -83,6 +83,12 @@ impl Emit {
         self.raw(&slot.to_le_bytes());
     }
 
+    /// The same with the register's lower half.
+    pub fn gs_op32(&mut self, opcode: u8, reg: Gp, slot: u32) {
+        self.raw(&[0x65, 0x40 | (reg.0 >> 3) << 2, opcode, 4 | (reg.0 & 7) << 3, 0x25]);
+        self.raw(&slot.to_le_bytes());
+    }
+
     /// `mov reg, value`, in the shortest way.
     pub fn set(&mut self, reg: Gp, value: u64) {
         if let Ok(low) = u32::try_from(value) {

@@ -77,6 +77,7 @@ fn run(boot: &Boot) -> ! {
         traced,
         counted,
         sieve,
+        fallback: boot.fallback != 0,
         debug: boot.debug,
         exits: AtomicU64::new(0),
     });

@@ -14,6 +14,9 @@ impl Spills {
     /// rcx is spilled.
     pub const RCX: Self = Self(1);
 
+    /// rax and rcx are spilled.
+    pub const BOTH: Self = Self(3);
+
     /// Only this register is spilled, to the far slot.
     pub const fn far(reg: u8) -> Self {
         Self(0x80 | reg << 2)
@@ -142,12 +145,16 @@ pub enum ExitKind {
     Syscall,
     /// The accesses of the instruction at the target must be told; the code after the exit runs it.
     Flexible,
-    /// The base of fs has changed; goes on at the target.
-    Fs,
+    /// The base of fs or gs has changed; goes on at the target.
+    Base,
     /// The thread's budget is used up before the block at the target.
     Count,
     /// A watched function begins or returns at the target; the code after the exit goes on there.
     Mark,
+    /// The instruction at the target runs in its own place.
+    InPlace,
+    /// A call of the kernel by the way of 32-bit programs, at the target.
+    OldSyscall,
     /// An instruction that the engine does not know how to run, at the target.
     Unsupported,
 }

@@ -7,7 +7,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use iced_x86::{
-    Code, ConstantOffsets, Encoder, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register,
+    Code, ConstantOffsets, Encoder, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register,
 };
 
 use super::ctx::at;
@@ -35,7 +36,7 @@ pub type Note<'a> = dyn FnMut(usize, Spills) + 'a;
 pub fn copy(emit: &mut Emit, source: &Source, note: &mut Note) -> Result<(), Unsupported> {
     let insn = &source.insn;
     if uses_gs(insn) {
-        return gs_access(emit, insn);
+        return gs_access(emit, source, note);
     }
     if !insn.is_ip_rel_memory_operand() {
         emit.raw(source.bytes);
@@ -59,10 +60,10 @@ pub fn reach(next: u64, target: u64) -> Option<u32> {
     i32::try_from(target.wrapping_sub(next) as i64).ok().map(|d| d as u32)
 }
 
-/// `mov rcx, operand` for the operand of an indirect jump or call.
+/// `mov rcx, operand` for the operand of an indirect jump or call; may use rax.
 pub fn load_target(emit: &mut Emit, insn: &Instruction) -> Result<(), Unsupported> {
-    if uses_gs(insn) {
-        return Err(Unsupported);
+    if has_gs_operand(insn) {
+        return load_gs_target(emit, insn);
     }
     let mut load = Instruction::default();
     load.set_op0_kind(OpKind::Register);
@@ -172,15 +173,68 @@ fn uses_gs(insn: &Instruction) -> bool {
         || insn.code() == Code::Swapgs
 }
 
+/// Whether an operand lies in memory that gs leads to.
+fn has_gs_operand(insn: &Instruction) -> bool {
+    let memory = (0..insn.op_count()).any(|i| insn.op_kind(i) == OpKind::Memory);
+    insn.segment_prefix() == Register::GS && memory && insn.mnemonic() != Mnemonic::Lea
+}
+
 /// The program's gs base lives in the context.
-fn gs_access(emit: &mut Emit, insn: &Instruction) -> Result<(), Unsupported> {
+fn gs_access(emit: &mut Emit, source: &Source, note: &mut Note) -> Result<(), Unsupported> {
+    let insn = &source.insn;
     let reg = number(insn.op0_register());
     match (insn.code(), reg) {
         (Code::Rdgsbase_r64, Some(reg)) => emit.load(reg, at::GS),
+        (Code::Rdgsbase_r32, Some(reg)) => emit.gs_op32(0x8b, reg, at::GS),
         (Code::Wrgsbase_r64, Some(reg)) => emit.save(at::GS, reg),
-        // A prefix on something that does not touch memory means nothing.
-        (_, _) if insn.segment_prefix() == Register::GS && insn.code() == Code::Nop_rm32 => {}
-        _ => return Err(Unsupported),
+        (Code::Wrgsbase_r32, Some(reg)) => {
+            emit.gs_op32(0x89, reg, at::GS);
+            emit.store32(at::GS + 4, 0);
+        }
+        _ if has_gs_operand(insn) => return gs_operand(emit, insn, note),
+        // The selector is the program's own; and a prefix on something that does not touch memory means nothing.
+        _ => emit.raw(source.bytes),
     }
+    Ok(())
+}
+
+/// Copies an instruction with an operand that gs leads to: a borrowed register holds the base, and what was
+/// the operand's own.
+fn gs_operand(emit: &mut Emit, insn: &Instruction, note: &mut Note) -> Result<(), Unsupported> {
+    let (reg, name) = free_register(insn).ok_or(Unsupported)?;
+    emit.save(at::SPILL_FAR, reg);
+    emit.load(reg, at::GS);
+    if insn.memory_base() != Register::None {
+        let base = number(insn.memory_base()).ok_or(Unsupported)?;
+        emit.lea(reg, Some(base), Some((reg, 1)), 0);
+    }
+    note(emit.offset(), Spills::far(reg.0));
+    let mut moved = *insn;
+    moved.set_segment_prefix(Register::None);
+    moved.set_memory_base(name);
+    if moved.memory_displ_size() != 0 {
+        moved.set_memory_displ_size(8);
+    }
+    encode(emit, &moved)?;
+    emit.load(reg, at::SPILL_FAR);
+    Ok(())
+}
+
+/// [`load_target`] of an operand that gs leads to.
+fn load_gs_target(emit: &mut Emit, insn: &Instruction) -> Result<(), Unsupported> {
+    if insn.is_ip_rel_memory_operand() {
+        emit.set(super::emit::RCX, insn.ip_rel_memory_address());
+    } else {
+        let mut lea = Instruction::default();
+        lea.set_code(Code::Lea_r64_m);
+        lea.set_op0_kind(OpKind::Register);
+        lea.set_op0_register(Register::RCX);
+        lea.set_op1_kind(OpKind::Memory);
+        copy_memory(&mut lea, insn);
+        lea.set_segment_prefix(Register::None);
+        encode(emit, &lea)?;
+    }
+    emit.load(super::emit::RAX, at::GS);
+    emit.raw(&[0x48, 0x8b, 0x0c, 0x01]); // mov rcx, [rcx+rax]
     Ok(())
 }

@@ -27,6 +27,8 @@ pub struct State {
     pub counted: bool,
     /// What is kept back of it, because somebody need not see it.
     pub sieve: Option<Sieve>,
+    /// Whether the program goes on untraced where the engine cannot.
+    pub fallback: bool,
     /// Diagnostics.
     pub debug: u64,
     /// How often the cache was left for the dispatcher.

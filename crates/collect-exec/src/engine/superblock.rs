@@ -10,6 +10,7 @@ use iced_x86::{Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Inst
 use ichnos_isa_x86::{Inst, Scratch};
 
 use super::mangle::Source;
+use super::native;
 use super::translate::{Surroundings, Tracing};
 use crate::{plan, sieve};
 
@@ -61,7 +62,8 @@ pub fn gather(around: &mut dyn Surroundings, pc: u64) -> Vec<Decoded> {
         if traced {
             decoded.inst = Some(Inst::from_raw_with(decoded.insn, &mut scratch));
         }
-        let flexible = decoded.inst.as_ref().is_some_and(|inst| stands_alone(inst, sifted));
+        let flexible = native::stands_apart(&decoded.insn)
+            || decoded.inst.as_ref().is_some_and(|inst| stands_alone(inst, sifted));
         if flexible && !insns.is_empty() {
             break;
         }
@@ -88,7 +90,7 @@ pub fn peek(around: &mut dyn Surroundings, pc: u64) -> Option<Instruction> {
 /// Where the superblock goes on after an instruction, if it does.
 fn after(insn: &Instruction, traced: bool) -> Option<u64> {
     match insn.flow_control() {
-        FlowControl::Next if traced && changes_fs(insn) => None,
+        FlowControl::Next if traced && changes_base(insn) => None,
         FlowControl::Next | FlowControl::ConditionalBranch => Some(insn.next_ip()),
         FlowControl::UnconditionalBranch if !traced && insn.is_jmp_short_or_near() => {
             Some(insn.near_branch_target())
@@ -97,9 +99,10 @@ fn after(insn: &Instruction, traced: bool) -> Option<u64> {
     }
 }
 
-/// Whether an instruction writes the base of fs.
-pub fn changes_fs(insn: &Instruction) -> bool {
-    matches!(insn.code(), Code::Wrfsbase_r32 | Code::Wrfsbase_r64)
+/// Whether an instruction writes the base of fs or gs.
+pub fn changes_base(insn: &Instruction) -> bool {
+    let fs = matches!(insn.code(), Code::Wrfsbase_r32 | Code::Wrfsbase_r64);
+    fs || matches!(insn.code(), Code::Wrgsbase_r32 | Code::Wrgsbase_r64)
 }
 
 fn decode(around: &mut dyn Surroundings, pc: u64) -> Option<Decoded> {

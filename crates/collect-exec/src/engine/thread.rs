@@ -14,6 +14,7 @@ use super::decoded::Decoded;
 use super::glue;
 use super::lock::Lock;
 use super::maps::{self, Table};
+use super::native::Leaving;
 use super::signals::{Actions, AltStack, Queue};
 use super::state;
 use super::sync::Begun;
@@ -44,6 +45,8 @@ pub struct Thread {
     pub actions: Arc<Lock<Actions>>,
     /// Whether and how far the thread is being stepped: not, to a fragment's entry, out of changed code.
     pub stepping: Stepping,
+    /// Whether the program's alignment checks are off for a save point.
+    pub unchecked: bool,
     /// Where the last step began.
     pub stepped_from: u64,
     /// The store that was made again last because its page had just been opened, and how often.
@@ -64,6 +67,10 @@ pub struct Thread {
     pub decoded: Decoded,
     /// The place of the process that begins with this thread.
     pub life: Option<&'static Life>,
+    /// The operating system's numbers of its process and of itself.
+    pub os: (u32, u32),
+    /// Room for the state with which the thread leaves the engine.
+    pub leaving: Option<Box<Leaving>>,
 }
 
 /// How far a thread is stepped.
@@ -75,6 +82,10 @@ pub enum Stepping {
     ToEntry,
     /// Behind the present instruction, which changes the code that follows.
     OutOfChanged,
+    /// Behind an instruction of the program in its own place.
+    InPlace,
+    /// Behind a save point, whose words are not aligned while the program wants that.
+    Unaligned,
 }
 
 /// What a new thread begins with.
@@ -106,6 +117,7 @@ pub fn create(seed: Seed) -> Option<&'static mut Ctx> {
         queue: Queue::new(),
         actions: seed.actions,
         stepping: Stepping::No,
+        unchecked: false,
         stepped_from: 0,
         retried: (0, 0, 0),
         borrowed: false,
@@ -116,6 +128,8 @@ pub fn create(seed: Seed) -> Option<&'static mut Ctx> {
         inside: gates::begins_inside(),
         decoded: Decoded::default(),
         life: seed.life,
+        os: (0, 0),
+        leaving: None,
     });
     // SAFETY: the block is mapped, aligned, zero or left by a thread that has ended.
     let ctx = unsafe {
@@ -139,14 +153,27 @@ pub fn create(seed: Seed) -> Option<&'static mut Ctx> {
     Some(ctx)
 }
 
+/// The block that holds an address.
+pub fn block_of(addr: u64) -> u64 {
+    addr - (addr - window::THREADS) % BLOCK
+}
+
+/// The stack on which a thread's signals arrive.
+pub fn signal_stack(ctx: &Ctx) -> AltStack {
+    AltStack { sp: ctx.this + SIGNAL_STACK_AT, flags: 0, size: SIGNAL_STACK_LEN }
+}
+
 /// Sets up what the kernel must know about the calling thread.
 pub fn adopt(ctx: &Ctx) {
-    let stack = [ctx.this + SIGNAL_STACK_AT, 0, SIGNAL_STACK_LEN];
+    let AltStack { sp, flags, size } = signal_stack(ctx);
+    let stack = [sp, flags, size];
     // SAFETY: the stack is this thread's own, and used for nothing else.
     let done = unsafe { sys::call(libc::SYS_sigaltstack, [stack.as_ptr() as u64, 0, 0, 0, 0, 0]) };
     if sys::failed(done) {
         sys::die("the kernel refuses the engine's signal stack");
     }
+    // SAFETY: the thread's data lives as long as its context, and is this thread's own.
+    unsafe { (*ctx.thread).os = sys::own_numbers() };
 }
 
 /// First thing that a new thread does on its engine stack.

@@ -26,7 +26,7 @@ use super::inserted::Inserted;
 use super::mangle::{self, Source, Unsupported};
 use super::sift::{self, Stub};
 use super::superblock::{self, Decoded};
-use super::{gates, sync};
+use super::{gates, native, sync};
 
 /// The number of the interrupt by which 32-bit programs call the kernel.
 const OLD_SYSCALL: u8 = 0x80;
@@ -299,7 +299,10 @@ impl Draft {
                 self.sites.truncate(before.1);
                 self.now = before.2;
                 self.call = None;
-                self.leave(ExitKind::Unsupported, insn.ip());
+                // What is recorded ends with the superblock, so it must be the last of that.
+                let last = next.is_none() || !around.traced();
+                let kind = if last { ExitKind::InPlace } else { ExitKind::Unsupported };
+                self.leave_for(kind, insn.ip(), self.block);
                 Next::End
             }
         }
@@ -316,20 +319,26 @@ impl Draft {
             self.leave_for(ExitKind::Syscall, insn.ip(), self.block);
             return Ok(Next::End);
         }
+        if native::stands_apart(insn) {
+            self.leave_for(ExitKind::InPlace, insn.ip(), self.block);
+            return Ok(Next::End);
+        }
         match insn.flow_control() {
-            FlowControl::Next if superblock::changes_fs(insn) => {
+            FlowControl::Next if superblock::changes_base(insn) => {
                 self.plain(source)?;
                 if around.traced() {
-                    self.leave(ExitKind::Fs, insn.next_ip());
+                    self.leave(ExitKind::Base, insn.next_ip());
                     return Ok(Next::End);
                 }
             }
             FlowControl::Next | FlowControl::Exception => self.plain(source)?,
             FlowControl::Interrupt if insn.code() == Code::Int3 => self.plain(source)?,
-            // Others than the old way into the kernel only fault.
-            FlowControl::Interrupt
-                if insn.code() == Code::Int_imm8 && insn.immediate8() != OLD_SYSCALL =>
-            {
+            FlowControl::Interrupt if insn.code() == Code::Int_imm8 => {
+                if insn.immediate8() == OLD_SYSCALL {
+                    self.leave_for(ExitKind::OldSyscall, insn.ip(), self.block);
+                    return Ok(Next::End);
+                }
+                // All others only fault.
                 self.plain(source)?;
             }
             FlowControl::ConditionalBranch => self.conditional(insn, source.bytes)?,
@@ -461,6 +470,7 @@ impl Draft {
     fn spill_and_load(&mut self, insn: &Instruction) -> Result<(), Unsupported> {
         self.emit.save(at::SPILL_RAX, RAX);
         self.emit.save(at::SPILL_RCX, RCX);
+        self.site(insn.ip(), Spills::BOTH);
         mangle::load_target(&mut self.emit, insn)
     }
 

@@ -17,7 +17,7 @@ use ichnos_base::Sieve;
 use super::maps::mapped;
 use super::remote::Remote;
 use super::self_image::{Image, Segment};
-use super::{Choice, Vdso, vdso};
+use super::{Choice, Fallback, Vdso, vdso};
 use crate::boot::{Boot, NAME, RESERVED};
 use crate::{Error, window};
 
@@ -61,6 +61,8 @@ pub struct How {
     pub sieve: Option<Sieve>,
     /// Whether programs see the vdso.
     pub vdso: Vdso,
+    /// What becomes of programs with which the engine cannot go on.
+    pub fallback: Fallback,
     /// Diagnostics.
     pub debug: u64,
 }
@@ -75,7 +77,8 @@ impl How {
 impl Default for How {
     fn default() -> Self {
         let (choice, sieve) = (None, None);
-        Self { traced: false, cache: MOST_CACHE, choice, sieve, vdso: Vdso::Shown, debug: 0 }
+        let (vdso, fallback) = (Vdso::Shown, Fallback::Stop);
+        Self { traced: false, cache: MOST_CACHE, choice, sieve, vdso, fallback, debug: 0 }
     }
 }
 
@@ -131,6 +134,7 @@ fn boot(remote: &Remote, reserved: &[[u64; 2]], order: &Order) -> Boot {
         gates: order.how.choice.unwrap_or_default().gates(),
         sieve: Boot::numbers(order.how.sieve),
         cache: order.how.cache,
+        fallback: u64::from(order.how.fallback == Fallback::Untraced),
         debug: order.how.debug,
     };
     boot.reserved[..reserved.len()].copy_from_slice(reserved);

@@ -46,6 +46,16 @@ pub enum Vdso {
     Hidden,
 }
 
+/// What becomes of a program with which the engine cannot go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Fallback {
+    /// It ends with a message; what was recorded is kept.
+    #[default]
+    Stop,
+    /// It goes on without the engine, untraced.
+    Untraced,
+}
+
 /// What is recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Record {
@@ -114,6 +124,12 @@ impl Launch {
     /// Whether the program sees the vdso.
     pub fn vdso(&mut self, vdso: Vdso) -> &mut Self {
         self.how.vdso = vdso;
+        self
+    }
+
+    /// What becomes of a program with which the engine cannot go on.
+    pub fn fallback(&mut self, fallback: Fallback) -> &mut Self {
+        self.how.fallback = fallback;
         self
     }
 

@@ -25,4 +25,4 @@ mod vdso;
 pub use choice::{Choice, Function};
 pub use collect::{CollectError, Outcome, Watch};
 pub use control::{Switch, control};
-pub use launch::{Launch, Randomize, Record, Tracee, Vdso};
+pub use launch::{Fallback, Launch, Randomize, Record, Tracee, Vdso};

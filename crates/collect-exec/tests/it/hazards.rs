@@ -9,7 +9,7 @@ use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ichnos_base::{Known, Lines, Null, Sieve};
-use ichnos_collect_exec::{Launch, Record as What};
+use ichnos_collect_exec::{Fallback, Launch, Record as What};
 use ichnos_testkit::guest::{self, Link};
 
 /// What a run showed.
@@ -60,6 +60,18 @@ pub fn engine(program: &Path, args: &[&str], what: What) -> Shown {
 
 /// The same, with something set before.
 fn engine_as(program: &Path, args: &[&str], what: What, set: impl FnOnce(&mut Launch)) -> Shown {
+    let (shown, complaints) = heard(program, args, what, set);
+    assert!(!complaints.contains("ichnos:"), "{program:?}: {complaints}");
+    shown
+}
+
+/// The same, and what was said on standard error.
+fn heard(
+    program: &Path,
+    args: &[&str],
+    what: What,
+    set: impl FnOnce(&mut Launch),
+) -> (Shown, String) {
     let (path, complaints) = (fresh_file(), fresh_file());
     let mut launch = super::piped(program, args);
     launch.record(what);
@@ -72,9 +84,7 @@ fn engine_as(program: &Path, args: &[&str], what: What, set: impl FnOnce(&mut La
         What::Nothing => tracee.wait().expect("it ends"),
         _ => tracee.collect(&mut Null).expect("it is collected").status,
     };
-    let complaints = read(&complaints);
-    assert!(!complaints.contains("ichnos:"), "{program:?}: {complaints}");
-    Shown { text: read(&path), status }
+    (Shown { text: read(&path), status }, read(&complaints))
 }
 
 /// Caches of 64 sets.
@@ -121,8 +131,7 @@ fn odd_control_flow_works() {
 
 #[test]
 fn processor_state_is_kept() {
-    // Words of the trace are not aligned, so a recorded program cannot have alignment checks.
-    tortured_as("state", &[], &["without-alignment-checks"]);
+    tortured("state", &[]);
 }
 
 #[test]
@@ -162,4 +171,35 @@ fn a_full_cache_is_emptied() {
     let threads = super::guest("threads", super::Link::Dynamic);
     let want = alone(&threads, &[]);
     assert_eq!(engine_as(&threads, &[], What::Nothing, small), want, "threads");
+}
+
+/// Operands that gs leads to, calls of 32-bit programs, transactions, far jumps, jumps to addresses that cannot be, string
+/// instructions that fault halfway, alignment checks.
+#[test]
+fn what_few_programs_do_works() {
+    tortured("gaps", &[]);
+}
+
+/// What the engine cannot do ends with a message, or, if that is wanted, without the engine; also when other threads run
+/// and sleep.
+#[test]
+fn programs_go_on_untraced_where_they_cannot_be_followed() {
+    let program = guest::build("torture_fallback.c", Link::Dynamic, &["-w"]);
+    for args in [&[][..], &["5"]] {
+        let want = alone(&program, args);
+        for what in [What::Nothing, What::All, What::Sifted(SIEVE)] {
+            let (shown, said) = heard(&program, args, what, |launch| {
+                launch.fallback(Fallback::Untraced);
+            });
+            assert!(said.contains("call 13 of 32-bit programs"), "{what:?}: {said}");
+            assert!(said.contains("the program goes on untraced"), "{what:?}: {said}");
+            assert_eq!(shown, want, "{what:?} {args:?}");
+        }
+        let (shown, said) = heard(&program, args, What::All, |_| ());
+        assert_eq!((shown.status.code(), shown.text.as_str()), (Some(2), "code 5\n"), "{said}");
+        assert!(
+            said.contains("call 13 of 32-bit programs") && !said.contains("untraced"),
+            "{said}"
+        );
+    }
 }

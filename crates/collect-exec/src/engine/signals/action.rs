@@ -85,6 +85,15 @@ impl Actions {
         result
     }
 
+    /// Tells the kernel all that the program wants, itself.
+    pub fn hand_over(&self) {
+        for signal in 1..65 {
+            let args = [signal as u64, &raw const self.0[signal] as u64, 0, 8, 0, 0];
+            // SAFETY: the structure is live; it is the program's own handler.
+            unsafe { sys::call(libc::SYS_rt_sigaction, args) };
+        }
+    }
+
     /// Notes that the kernel has set the default itself.
     pub fn forget(&mut self, signal: i32) {
         self.0[signal as usize] = Action::default();

@@ -88,20 +88,29 @@ fn tell(ctx: &mut Ctx, pending: &Pending, handler: u64) {
 /// Makes the program see a fault of its own that the engine found before the processor did.
 pub fn raise_fault(ctx: &mut Ctx, signal: i32, address: u64) {
     const ILL_ILLOPN: u64 = 2;
+    const SI_KERNEL: u64 = 0x80;
+    const GENERAL_PROTECTION: u64 = 13;
     let (code, trap) = match signal {
+        libc::SIGSEGV if !is_canonical(address) => (SI_KERNEL, [0, GENERAL_PROTECTION, 0]),
         libc::SIGSEGV => not_executable(address),
         _ => (ILL_ILLOPN, [0, 6, 0]),
     };
     let mut info = [0; 16];
     info[0] = signal as u64;
     info[1] = code;
-    info[2] = address;
+    info[2] = if code == SI_KERNEL { 0 } else { address };
     // SAFETY: the thread's data lives as long as its context.
     let thread = unsafe { &mut *ctx.thread };
     if !thread.queue.push(Pending { number: signal, fault: true, info, trap }) {
         sys::die("too many signals wait");
     }
     ctx.pending = 1;
+}
+
+/// Whether an address is one that the processor can have.
+pub fn is_canonical(address: u64) -> bool {
+    const UPPER: u32 = 16;
+    (address as i64) << UPPER >> UPPER == address as i64
 }
 
 /// What the kernel would say of an attempt to execute at an address: the signal's code, and the trap.

@@ -86,12 +86,25 @@ unsafe impl sys::Plain for Context {
     };
 }
 
+/// What is put on the stack.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Frame {
+pub struct Frame {
     restorer: u64,
-    context: Context,
+    /// The state.
+    pub context: Context,
     info: [u64; 16],
+}
+
+impl Frame {
+    /// All bytes zero.
+    pub const EMPTY: Self = sys::Plain::ZERO;
+
+    /// Writes the state of a context, from which the kernel is to restore it.
+    pub fn fill(&mut self, ctx: &Ctx, mask: u64, alt: &AltStack, vectors: u64) {
+        let none = Pending { number: 0, fault: false, info: [0; 16], trap: [0; 3] };
+        self.context = context(ctx, &none, mask, (alt, false), vectors);
+    }
 }
 
 // SAFETY: integers only, without padding.

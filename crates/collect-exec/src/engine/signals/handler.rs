@@ -9,8 +9,6 @@
 //! without exits ends its round at its own entry.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::arch::asm;
-
 use libc::{
     REG_CR2, REG_EFL, REG_ERR, REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14,
     REG_R15, REG_RAX, REG_RBP, REG_RBX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP,
@@ -22,7 +20,7 @@ use super::queue::Pending;
 use crate::engine::ctx::{Ctx, exit, reg};
 use crate::engine::fragment::{Fragment, Site, Spills};
 use crate::engine::thread::{Stepping, Thread};
-use crate::engine::{count, glue, places, state, sys, tell, trace};
+use crate::engine::{count, fallback, glue, native, places, state, sys, tell, trace};
 
 /// Trap flag.
 const TF: i64 = 0x100;
@@ -40,9 +38,7 @@ const ORDER: [c_int; 16] = [
 
 /// What the kernel calls.
 pub unsafe extern "C" fn on_signal(number: c_int, info: *mut siginfo_t, uc: *mut ucontext_t) {
-    let this: u64;
-    // SAFETY: every thread of the program has its context in gs, in the engine too.
-    unsafe { asm!("mov {}, gs:[0]", out(reg) this, options(nostack, readonly)) };
+    let this = native::context();
     // SAFETY: the interrupted code of this thread does not run meanwhile; what it was doing with
     // its context is respected by where the thread is sent.
     let (ctx, uc) = unsafe { (&mut *(this as *mut Ctx), &mut *uc) };
@@ -51,7 +47,11 @@ pub unsafe extern "C" fn on_signal(number: c_int, info: *mut siginfo_t, uc: *mut
     // SAFETY: the kernel passes a whole structure.
     let code = unsafe { (*info).si_code };
     if number == libc::SIGTRAP && code == libc::TRAP_TRACE && thread.stepping != Stepping::No {
-        step(ctx, thread, uc);
+        if thread.stepping == Stepping::InPlace {
+            native::back(ctx, uc, false);
+        } else {
+            step(ctx, thread, uc);
+        }
         return;
     }
     let mut pending = Pending {
@@ -66,6 +66,13 @@ pub unsafe extern "C" fn on_signal(number: c_int, info: *mut siginfo_t, uc: *mut
     if code > 0 && faults.contains(&number) {
         pending.fault = true;
         fault(ctx, thread, uc, pending);
+        return;
+    }
+    if number == libc::SIGTRAP && code == libc::SI_TKILL && fallback::is_called() {
+        // Not for the program: another thread calls this one out.
+        ctx.pending = 1;
+        block_all(uc);
+        divert(ctx, thread, uc);
         return;
     }
     if number == libc::SIGSYS && code > 0 {
@@ -85,7 +92,7 @@ fn divert(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) {
     let rip = greg(uc, REG_RIP);
     let label = glue::address;
     if places::is_cache(rip) || in_miss(rip) {
-        if thread.stepping == Stepping::No {
+        if matches!(thread.stepping, Stepping::No | Stepping::Unaligned) {
             thread.stepping = Stepping::ToEntry;
         }
         if !arrived(ctx, thread, uc) {
@@ -110,6 +117,9 @@ fn in_miss(rip: u64) -> bool {
 fn step(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) {
     undo_visible_trap_flag(thread, uc);
     let rip = greg(uc, REG_RIP);
+    if thread.unchecked && check_again(ctx, thread, uc) {
+        return;
+    }
     if arrived(ctx, thread, uc) || out_of_changed(ctx, thread, uc) {
         return;
     }
@@ -123,6 +133,36 @@ fn step(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) {
         thread.stepping = Stepping::No;
         set_greg(uc, REG_EFL, flags & !TF);
     }
+}
+
+/// Words of the trace are not aligned: the program's alignment checks are off until they are written.
+fn uncheck(thread: &mut Thread, uc: &mut ucontext_t) {
+    thread.unchecked = true;
+    if thread.stepping == Stepping::No {
+        thread.stepping = Stepping::Unaligned;
+    }
+    thread.stepped_from = greg(uc, REG_RIP);
+    set_greg(uc, REG_EFL, greg(uc, REG_EFL) as i64 & !AC | TF);
+}
+
+/// Behind a save point the program's alignment checks are switched on again; whether there is nothing else to do.
+fn check_again(ctx: &Ctx, thread: &mut Thread, uc: &mut ucontext_t) -> bool {
+    let rip = greg(uc, REG_RIP);
+    let site = state::get().cache.lock().holding(rip).and_then(|f| f.site(rip));
+    if tell::holds(rip) || places::is_cache(rip) && site.is_some_and(|site| site.probe) {
+        thread.stepped_from = rip;
+        return true;
+    }
+    thread.unchecked = false;
+    set_greg(uc, REG_EFL, greg(uc, REG_EFL) as i64 | AC);
+    if thread.stepping != Stepping::Unaligned {
+        return false;
+    }
+    thread.stepping = if ctx.pending == 0 { Stepping::No } else { Stepping::ToEntry };
+    if ctx.pending == 0 {
+        set_greg(uc, REG_EFL, greg(uc, REG_EFL) as i64 & !TF);
+    }
+    ctx.pending == 0
 }
 
 /// A `pushfq` under the trap flag has pushed it.
@@ -201,6 +241,10 @@ fn take_out(ctx: &mut Ctx, uc: &mut ucontext_t, site: Site, why: u64) {
         ctx.regs[far] = ctx.spill_far;
     }
     ctx.rflags = (greg(uc, REG_EFL) as i64 & !TF) as u64;
+    // SAFETY: the thread's data lives as long as its context.
+    if std::mem::take(unsafe { &mut (*ctx.thread).unchecked }) {
+        ctx.rflags |= AC as u64;
+    }
     if site.flags {
         ctx.rflags = ctx.rflags & !ARITHMETIC | saved_flags(ctx.spill_flags);
     }
@@ -208,9 +252,21 @@ fn take_out(ctx: &mut Ctx, uc: &mut ucontext_t, site: Site, why: u64) {
     ctx.rip = site.pc;
     ctx.exit = why;
     count::put_back(ctx, u64::from(site.rest));
+    to_dispatcher(ctx, uc, glue::address(glue::ichnos_exit_saved));
+}
+
+/// Sends a thread, whose state is in the context, to the dispatcher by a way of the glue.
+pub fn to_dispatcher(ctx: &Ctx, uc: &mut ucontext_t, way: u64) {
     set_greg(uc, REG_EFL, 0x202);
     set_greg(uc, REG_RSP, ctx.engine_sp as i64);
-    set_greg(uc, REG_RIP, glue::address(glue::ichnos_exit_saved) as i64);
+    set_greg(uc, REG_RIP, way as i64);
+}
+
+/// Keeps all general registers in the context.
+pub fn keep_registers(ctx: &mut Ctx, uc: &ucontext_t) {
+    for (to, from) in ctx.regs.iter_mut().zip(ORDER) {
+        *to = greg(uc, from);
+    }
 }
 
 /// Arithmetic flags as `lahf` and `seto` leave them in ax.
@@ -223,6 +279,10 @@ fn saved_flags(ax: u64) -> u64 {
 /// An instruction faulted.
 fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: Pending) {
     let rip = greg(uc, REG_RIP);
+    if thread.stepping == Stepping::InPlace {
+        fault_in_place(ctx, thread, uc, pending);
+        return;
+    }
     if rip == glue::address(glue::ichnos_copy_insn) {
         set_greg(uc, REG_RIP, glue::address(glue::ichnos_copy_failed) as i64);
         return;
@@ -230,6 +290,10 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: P
     if tell::holds(rip) && trace::is_guard(pending.info[2]) {
         trace::overflow(ctx, 0);
         set_greg(uc, REG_RIP, tell::again(rip) as i64);
+        return;
+    }
+    if tell::holds(rip) && pending.number == libc::SIGBUS && greg(uc, REG_EFL) as i64 & AC != 0 {
+        uncheck(thread, uc);
         return;
     }
     if pending.number == libc::SIGSEGV
@@ -263,9 +327,7 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: P
     }
     let flags = greg(uc, REG_EFL) as i64;
     if site.probe && pending.number == libc::SIGBUS && flags & AC != 0 {
-        // Words of the trace are not aligned. The program's alignment checks end here, which is the
-        // lesser evil.
-        set_greg(uc, REG_EFL, flags & !AC);
+        uncheck(thread, uc);
         return;
     }
     thread.stepping = Stepping::No;
@@ -276,6 +338,20 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: P
     block_all(uc);
     ctx.undo_used = 1;
     take_out(ctx, uc, site, exit::FAULT);
+}
+
+/// An instruction faulted that runs in its own place. A store to translated code is made again.
+fn fault_in_place(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, pending: Pending) {
+    if pending.number == libc::SIGSEGV && state::get().open(pending.info[2], 1) {
+        return;
+    }
+    if !thread.queue.push(pending) {
+        sys::die("too many signals wait");
+    }
+    ctx.pending = 1;
+    block_all(uc);
+    ctx.undo_used = 1;
+    native::back(ctx, uc, true);
 }
 
 /// Whether a store hit code that has been translated: the translation goes, and the store is
@@ -325,7 +401,8 @@ fn block_all(uc: &mut ucontext_t) {
     unsafe { (&raw mut uc.uc_sigmask).cast::<u64>().write(mask) };
 }
 
-fn greg(uc: &ucontext_t, which: c_int) -> u64 {
+/// A register of the interrupted state.
+pub fn greg(uc: &ucontext_t, which: c_int) -> u64 {
     uc.uc_mcontext.gregs[which as usize] as u64
 }
 

@@ -14,8 +14,9 @@ pub mod handler;
 mod queue;
 mod ret;
 
-pub use action::{Action, Actions, NATIVE_ALWAYS, native_mask, set_native_mask, start};
-pub use deliver::{deliver, raise_fault};
+pub use action::{Action, Actions, NATIVE_ALWAYS, bit, native_mask, set_native_mask, start};
+pub use deliver::{deliver, is_canonical, raise_fault};
+pub use frame::Frame;
 pub use queue::Queue;
 pub use ret::sigreturn;
 

@@ -8,8 +8,11 @@ mod confine;
 mod exec;
 mod files;
 mod memory;
+mod old;
 mod process;
 mod signal;
+
+pub use old::run as run_old;
 
 use super::ctx::{Ctx, reg};
 use super::{glue, maps, state, sync, sys, trace};
