@@ -203,3 +203,11 @@ fn programs_go_on_untraced_where_they_cannot_be_followed() {
         );
     }
 }
+
+/// Threads that all live at once; recorded, so many take too long for a test.
+#[test]
+fn a_crowd_of_threads_meets() {
+    let program = guest::build("torture_processes.c", Link::Dynamic, &["-w"]);
+    let args = ["together", "1500"];
+    assert_eq!(engine(&program, &args, What::Nothing), alone(&program, &args));
+}
