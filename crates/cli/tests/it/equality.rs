@@ -9,8 +9,8 @@
 //! tell. Restartable sequences are switched off on both sides, since the code cache refuses them; the vdso is hidden, whose
 //! arithmetic depends on the time; and a library gives dynamic programs the same time always.
 //!
-//! Not in the list because chance decides what their threads do: `xz -T2` and `pigz` (whether a lock is free), shells that
-//! get `SIGCHLD` in a pipeline (when it comes).
+//! Not in the list because they differ, probably by chance: `xz -T2` and `pigz -p2` (whether a lock is free), a shell that
+//! gets `SIGCHLD` in a pipeline (when it comes).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::BTreeMap;
