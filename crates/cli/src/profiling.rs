@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use ichnos_base::{Batch, Event, GuestVa, InsnKind, MapKind, Protection, Record, Sink, ThreadId};
 use ichnos_collect_rv64::profile::{
-    Detail, Gone, Models as Boundary, Pass, Profile, Reference as Told, ReferenceKind, Shape,
+    Detail, Gone, Models as Boundary, Pass, Profile, Reference as Told, ReferenceKind, Sets, Shape,
     Stamps, Transfer, WRITTEN,
 };
 use ichnos_model::{
@@ -210,6 +210,14 @@ impl Profiling {
         let code = self.caches.direct(thread, Kind::Fetch);
         let data = self.caches.direct(thread, Kind::Load);
         self.direct = Some(FirstLevel { thread, code, data });
+    }
+
+    /// A thread's first-level cache of data, if it is of the usual sort.
+    fn first_data(&mut self, thread: ThreadId) -> Option<&mut Direct> {
+        if self.direct.as_ref().is_none_or(|first| first.thread != thread) {
+            self.turn_to(thread);
+        }
+        self.direct.as_mut()?.data.as_mut()
     }
 
     /// The hierarchy gets the counts of first-level caches.
@@ -426,6 +434,28 @@ impl Boundary for Profiling {
     fn marks(&mut self, thread: ThreadId) -> Option<Stamps> {
         const { assert!(WRITTEN == ichnos_model::WRITTEN) };
         self.caches.marks(thread)
+    }
+
+    fn sets(&mut self, thread: ThreadId) -> Option<Sets> {
+        let (words, stamps, mask, space) = self.first_data(thread)?.sets();
+        Some(Sets { words, stamps, mask, space })
+    }
+
+    fn missed(&mut self, thread: ThreadId, (kind, pc): (ReferenceKind, GuestVa), count: u64) {
+        let kind = kind_of(kind);
+        if let Some(direct) = self.first_data(thread) {
+            direct.add_misses(kind, count);
+        }
+        let place = self.recent_place(pc) + self.columns.references(kind) + 1;
+        if let Some(cost) = self.costs.get_mut(place) {
+            *cost += count;
+        }
+    }
+
+    fn evicted(&mut self, thread: ThreadId, evictions: u64, write_backs: u64) {
+        if let Some(direct) = self.first_data(thread) {
+            direct.add_evictions(evictions, write_backs);
+        }
     }
 
     fn transfer(&mut self, thread: ThreadId, transfer: &Transfer) {

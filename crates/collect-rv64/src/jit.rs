@@ -13,6 +13,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod block;
+mod bring;
 mod cold;
 mod enter;
 mod float;

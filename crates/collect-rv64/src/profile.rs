@@ -35,13 +35,13 @@ mod views;
 mod watch;
 mod words;
 
-pub(crate) use book::Book;
-pub(crate) use line::{CLEAN, LINE_SHIFT, Line};
-pub(crate) use lines::LINE_ENTRIES;
-pub(crate) use tables::{INDIRECT_ENTRIES, Indirect, Site, Start, site_mix};
+pub(crate) use book::{Book, EVICTIONS, WRITE_BACKS};
+pub(crate) use line::{CLEAN, HIDDEN, LINE_SHIFT, Line, NO_LINE};
+pub(crate) use lines::{LINE_ENTRIES, PAGE_RECORD_SHIFT, PAGES, Page};
+pub(crate) use tables::{INDIRECT_ENTRIES, Indirect, Own, Site, Start, site_mix};
 pub(crate) use tracer::Profiled;
 
 pub use deduce::{Arc, Executed, Profile};
 pub use models::{
-    Detail, Gone, Models, Pass, Reference, ReferenceKind, Shape, Stamps, Transfer, WRITTEN,
+    Detail, Gone, Models, Pass, Reference, ReferenceKind, Sets, Shape, Stamps, Transfer, WRITTEN,
 };

@@ -53,6 +53,7 @@ impl Jit {
             cpu.shared.fetch_helper = fetch::<W, O> as *const () as u64;
             cpu.shared.indirect = start.indirect as u64;
             cpu.shared.mark_distance = start.mark_distance;
+            cpu.shared.own = start.own;
         }
         context.cpu = &raw mut *cpu;
         // SAFETY: `thunk` is the start of the function that `Thunks::generate` wrote
@@ -72,6 +73,9 @@ impl Jit {
         //   times of use. They are emptied before RAM moves or translations change
         //   (`Lines::follow`), and the stamps live as long as the table. So do the
         //   marks of clean lines, at the same distance from the stamps of all;
+        // - the records of pages beside that table, and the words and times of use of the
+        //   first-level cache, both of as many slots as its mask says (`Own::new`), which
+        //   the tables own a share of;
         // - the table of computed transfers, emptied with the code it leads to.
         // These belong to `watch`, which nobody uses meanwhile but the helpers, and
         // those make their references from `context`, one call at a time.

@@ -8,13 +8,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::jit::block::Block;
-use crate::jit::cold::Open;
+use crate::jit::cold::{Area, Open};
 use crate::jit::held::Held;
 use crate::jit::state::{INDIRECT, KEY};
 use crate::jit::x86::{
     Alu, Cond, Mem, Operand, R13, R14, R15, RAX, RCX, RDX, Reg, Shift, W32, W64,
 };
-use crate::profile::{INDIRECT_ENTRIES, Indirect, LINE_ENTRIES, LINE_SHIFT, Line, site_mix};
+use crate::profile::{
+    INDIRECT_ENTRIES, Indirect, LINE_ENTRIES, LINE_SHIFT, Line, ReferenceKind, site_mix,
+};
 use crate::tlb::WRITE_TAG;
 use std::mem::offset_of;
 
@@ -162,13 +164,8 @@ impl Block<'_> {
     /// Calls a helper and goes back; or goes on behind the look-up, in front of what
     /// takes note of the line's use, if it was one of a store to a clean line.
     pub(crate) fn write_help(&mut self, helper: Helper, held: Held, (open, back): (Open, usize)) {
-        if let Helper::Data { site, .. } = helper
-            && Packed::unpack(site).store
-        {
-            let hole = self.code.call();
-            self.fill_shared(hole, self.thunks.mark);
-            let hole = self.code.jump_if(Cond::Equal);
-            self.connect((self.area, hole), (open.0, open.1.0 + 4));
+        if let Helper::Data { pc, site, .. } = helper {
+            self.bring((pc, site), (open.0, open.1.0 + 4));
         }
         let back = (open.0, back);
         let thunk = match helper {
@@ -195,6 +192,31 @@ impl Block<'_> {
         let hole = self.code.jump_if(Cond::NotEqual);
         self.connect((self.area, hole), back);
         self.leave_to_interpreter(retired, pc);
+    }
+
+    /// Marks a clean line that is stored to, or brings an absent one in, and goes on with
+    /// its entry; or goes on here if neither can be.
+    fn bring(&mut self, (pc, site): (u64, u32), found: (Area, usize)) {
+        let Some(book) = &mut self.book else { return };
+        let store = Packed::unpack(site).store;
+        let kind = if store { ReferenceKind::Store } else { ReferenceKind::Load };
+        let word = book.miss(pc, kind);
+        if store {
+            let hole = self.code.call();
+            self.fill_shared(hole, self.thunks.mark);
+            let hole = self.code.jump_if(Cond::Equal);
+            self.connect((self.area, hole), found);
+        }
+        let hole = self.code.call();
+        self.fill_shared(hole, if store { self.thunks.bring_written } else { self.thunks.bring });
+        let failed = self.code.jump_if(Cond::Above);
+        let hole = self.code.jump_if(Cond::Equal);
+        self.connect((self.area, hole), found);
+        let count = Operand::Mem(Mem::at(R14, 8 * word as i32));
+        self.code.alu_imm(W64, Alu::Add, count, 1);
+        let hole = self.code.jump();
+        self.connect((self.area, hole), found);
+        self.code.fill_here(failed);
     }
 
     /// Counts a transfer of control.

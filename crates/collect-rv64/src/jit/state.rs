@@ -17,6 +17,7 @@ use crate::cpu::Cpu;
 use crate::jit::LONGEST;
 use crate::jit::profiled::TICKS;
 use crate::jit::x86::{Mem, Operand, R8, R9, R10, R11, R12, RBP, RBX, RDI, RSI, Reg};
+use crate::profile::Own;
 
 /// Why generated code returned; the hart's `pc` is where to go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) indirect: u64,
     /// How far a line's mark is from its time of use.
     pub(crate) mark_distance: u64,
+    /// Where lines of data are brought in.
+    pub(crate) own: Own,
 }
 
 /// Lengths of blocks are rounded up to a multiple of this, and there is a ceiling for
@@ -145,6 +148,11 @@ pub(crate) const DATA_HELPER: Mem = field(offset_of!(Cpu, shared.data_helper));
 pub(crate) const FETCH_HELPER: Mem = field(offset_of!(Cpu, shared.fetch_helper));
 pub(crate) const INDIRECT: Mem = field(offset_of!(Cpu, shared.indirect));
 pub(crate) const MARK_DISTANCE: Mem = field(offset_of!(Cpu, shared.mark_distance));
+pub(crate) const OWN_PAGES: Mem = field(offset_of!(Cpu, shared.own.pages));
+pub(crate) const OWN_WORDS: Mem = field(offset_of!(Cpu, shared.own.words));
+pub(crate) const OWN_DISTANCE: Mem = field(offset_of!(Cpu, shared.own.distance));
+pub(crate) const OWN_MASK: Mem = field(offset_of!(Cpu, shared.own.mask));
+pub(crate) const OWN_SPACE: Mem = field(offset_of!(Cpu, shared.own.space));
 pub(crate) const FLOAT_STATE: Mem = field(offset_of!(Cpu, float_state));
 pub(crate) const FRM: Mem = field(offset_of!(Cpu, frm));
 pub(crate) const JUMPS: Mem = field(offset_of!(Cpu, tlb.jumps));

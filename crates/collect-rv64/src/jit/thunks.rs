@@ -6,6 +6,7 @@ use std::mem::offset_of;
 
 use ichnos_base::CacheAddr;
 
+use crate::jit::bring::{By, bring_line};
 use crate::jit::state::{
     BIAS, CONTEXT, DATA_HELPER, FETCH_HELPER, JUMPS, KEY, MAPPED, MARK_DISTANCE, MXCSR,
     MXCSR_CLEAR, MXCSR_KEPT, PC, REASON, Reason, SITE, x_place,
@@ -43,10 +44,13 @@ pub(crate) struct Thunks {
     /// entry in `rcx`. If it is clean, marks it and lets stores pass: equal then. Leaves
     /// `rax` and `rcx` alone.
     pub(crate) mark: CacheAddr,
+    /// Bring a line in by a load and by a store, see [`bring_line`].
+    pub(crate) bring: CacheAddr,
+    pub(crate) bring_written: CacheAddr,
 }
 
 /// Registers of the guest that the host's calling convention does not keep.
-const LOST: [crate::jit::x86::Reg; 6] = [RSI, RDI, R8, R9, R10, R11];
+pub(crate) const LOST: [crate::jit::x86::Reg; 6] = [RSI, RDI, R8, R9, R10, R11];
 
 impl Thunks {
     /// The shared code, to stand at the start of memory.
@@ -105,7 +109,21 @@ impl Thunks {
         let data = call_helper(&mut code, DATA_HELPER);
         let fetch = call_helper(&mut code, FETCH_HELPER);
         let mark = mark_line(&mut code);
-        let thunks = Self { enter, interpret, limit, link, indirect, uncounted, data, fetch, mark };
+        let bring = bring_line(&mut code, By::Load, mark);
+        let bring_written = bring_line(&mut code, By::Store, mark);
+        let thunks = Self {
+            enter,
+            interpret,
+            limit,
+            link,
+            indirect,
+            uncounted,
+            data,
+            fetch,
+            mark,
+            bring,
+            bring_written,
+        };
         (code.bytes, thunks)
     }
 }
@@ -159,7 +177,7 @@ fn mark_line(code: &mut Code) -> CacheAddr {
     at
 }
 
-fn address(code: &Code) -> CacheAddr {
+pub(crate) fn address(code: &Code) -> CacheAddr {
     CacheAddr(code.here() as u64)
 }
 

@@ -261,6 +261,23 @@ impl Code {
         self.form(None, (W32, false), &[0x8d], to.0, Operand::Mem(from));
     }
 
+    /// `to = 8 * from + more`.
+    pub(crate) fn eightfold(&mut self, to: Reg, from: Reg, more: i32) {
+        let rex = 0x48 | (to.0 >> 3) << 2 | (from.0 >> 3) << 1;
+        self.bytes.extend([rex, 0x8d, (to.0 & 7) << 3 | 4, 0xc5 | (from.0 & 7) << 3]);
+        self.imm32(more);
+    }
+
+    /// Sets the bit of `to` whose number is the low six bits of `number`.
+    pub(crate) fn set_bit(&mut self, to: Reg, number: Reg) {
+        self.form(None, (W64, false), &[0x0f, 0xab], number.0, Operand::Reg(to));
+    }
+
+    /// Clears it.
+    pub(crate) fn clear_bit(&mut self, to: Reg, number: Reg) {
+        self.form(None, (W64, false), &[0x0f, 0xb3], number.0, Operand::Reg(to));
+    }
+
     pub(crate) fn shift_imm(&mut self, width: Width, op: Shift, to: Reg, by: u8) {
         if by == 1 {
             return self.form(None, (width, false), &[0xd1], op as u8, Operand::Reg(to));

@@ -9,11 +9,18 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
+use super::models::ReferenceKind;
 use crate::jit::Mix;
 
 /// Words of an arena: two for each block that the code memory can hold, and
 /// more.
 pub(crate) const ARENA: usize = 1 << 19;
+
+/// Words that are not given out: lines that had to go for others that generated code
+/// brought in, and those of them that were written.
+pub(crate) const EVICTIONS: u32 = 0;
+pub(crate) const WRITE_BACKS: u32 = 1;
+const FIRST: u32 = 2;
 
 /// Lowest bits of page numbers that are told apart. A power of two.
 const SEEN: usize = 1 << 12;
@@ -32,11 +39,23 @@ pub(crate) struct StaticArc {
     pub(crate) word: u32,
 }
 
+/// An instruction that misses data, with its word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Miss {
+    pub(crate) pc: u64,
+    pub(crate) kind: ReferenceKind,
+    pub(crate) word: u32,
+}
+
 /// Who owns which word.
 #[derive(Debug)]
 pub(crate) struct Book {
     next: u32,
+    /// Words of misses are given out from the end, apart from those that are used all
+    /// the time: this is the last one.
+    end: u32,
     pub(crate) arcs: Vec<StaticArc>,
+    pub(crate) misses: Vec<Miss>,
     /// The first word of each frame.
     frames: HashMap<u64, u32, BuildHasherDefault<Mix>>,
     /// The words of the frames of each page.
@@ -61,8 +80,10 @@ impl Book {
     /// Lines and pages are given as powers of two.
     pub(crate) fn new((code_shift, data_shift): (u32, u32), page_shift: u32) -> Self {
         Self {
-            next: 0,
+            next: FIRST,
+            end: ARENA as u32,
             arcs: Vec::new(),
+            misses: Vec::new(),
             frames: HashMap::default(),
             pages: HashMap::default(),
             seen: Box::new([0; SEEN / 64]),
@@ -78,7 +99,7 @@ impl Book {
 
     /// Whether one more block's words fit.
     pub(crate) fn has_room(&self) -> bool {
-        (self.next as usize) < ARENA - 4096
+        self.next + 4096 < self.end
     }
 
     fn word(&mut self) -> u32 {
@@ -92,6 +113,13 @@ impl Book {
         let word = self.word();
         self.arcs.push(StaticArc { from, to, word });
         word
+    }
+
+    /// The word that counts an instruction's misses.
+    pub(crate) fn miss(&mut self, pc: u64, kind: ReferenceKind) -> u32 {
+        self.end -= 1;
+        self.misses.push(Miss { pc, kind, word: self.end });
+        self.end
     }
 
     /// How many words a frame has.
@@ -174,8 +202,9 @@ impl Book {
 
     /// Forgets all: nothing is translated any more.
     pub(crate) fn clear(&mut self) {
-        self.next = 0;
+        (self.next, self.end) = (FIRST, ARENA as u32);
         self.arcs.clear();
+        self.misses.clear();
         self.frames.clear();
         self.indirect.clear();
         self.pages.clear();

@@ -9,9 +9,9 @@ use std::sync::atomic::AtomicU64;
 /// The size of an entry as a power of two.
 pub(crate) const LINE_SHIFT: u32 = 5;
 /// A tag that no line has: lines have at least eight bytes.
-pub(super) const NO_LINE: u64 = 1;
+pub(crate) const NO_LINE: u64 = 1;
 /// What a hidden line's tags have besides: no line's address ends so.
-pub(super) const HIDDEN: u64 = 2;
+pub(crate) const HIDDEN: u64 = 2;
 /// What the tag for stores has besides of a line that may be written, but must be
 /// marked as written first, which generated code does.
 pub(crate) const CLEAN: u64 = 4;

@@ -3,21 +3,24 @@
 //! instead of in the page table, so that one look both translates and answers
 //! the caches.
 //!
-//! A line whose page left the TLB is hidden: it comes back with its page. For each
-//! page a record says which of its lines may be in the table, so that a page that
-//! comes or goes costs a visit of those alone. A line is in the table only while
-//! its page has a record.
+//! A line whose page left the TLB is hidden. For each page a record says which of its
+//! lines may pass, so that a page that goes costs a visit of those alone. Hidden lines
+//! of code come back with their page; those of data when they are used again.
+//!
+//! The record of a page also knows where it is, so that generated code can bring lines
+//! of it into the table by itself.
 //!
 //! One bank for each mode, as in `tlb`. A line is in the table only while its
 //! page's translation is, while the models let it pass, and while RAM stays
 //! where it is.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::host::Data;
 use super::line::{CLEAN, Geometry, HIDDEN, Line, NO_LINE, Passing, Stores, same_line};
-use super::models::{Stamps, WRITTEN};
+use super::models::{Sets, Stamps, WRITTEN};
 use crate::tlb::Tlb;
 
 /// Entries of a bank. A power of two, and several times a first-level cache.
@@ -25,7 +28,7 @@ pub(crate) const LINE_ENTRIES: usize = 4096;
 const BANKS: usize = 4;
 
 /// Pages that have records. A power of two.
-const PAGES: usize = 2048;
+pub(crate) const PAGES: usize = 2048;
 /// Bits of a page's record, and lines that stand together in the table.
 const GROUP: usize = 64;
 /// No page: an address has fewer bits.
@@ -35,15 +38,24 @@ const ABSENT: u64 = 1 << 63;
 
 /// What is known of a page.
 #[derive(Clone, Copy, Debug)]
-struct Page {
+#[repr(C, align(32))]
+pub(crate) struct Page {
     /// Its number, and whether it is absent.
-    number: u64,
-    /// Which of its lines may be in the table, by the lowest bits of their numbers.
-    /// Lines of large pages share bits.
-    lines: u64,
+    pub(crate) number: u64,
+    /// Which of its lines may be in the table and are not hidden for good, by the lowest
+    /// bits of their numbers. Lines of large pages share bits.
+    pub(crate) lines: u64,
+    /// Added to a guest address gives the host's.
+    pub(crate) addend: u64,
+    /// What the tag for stores has besides in a line that was brought in by a load; zero
+    /// if the page's place is not known.
+    pub(crate) stores: u64,
 }
 
-const UNKNOWN: Page = Page { number: NO_PAGE, lines: 0 };
+/// The size of a page's record as a power of two.
+pub(crate) const PAGE_RECORD_SHIFT: u32 = size_of::<Page>().trailing_zeros();
+
+const UNKNOWN: Page = Page { number: NO_PAGE, lines: 0, addend: 0, stores: 0 };
 
 /// The lines of one mode.
 type Bank = [Line; LINE_ENTRIES];
@@ -74,8 +86,10 @@ pub(crate) struct Lines {
     /// Bytes of a page of the TLB as a power of two.
     page_shift: u32,
     pages: Box<[Page; PAGES]>,
-    /// For each record a bit: those that are clear name no lines.
+    /// For each record a bit: those that are clear name no lines, and no place.
     used: [u64; PAGES / 64],
+    /// For each group of entries a bit: those that are clear are empty.
+    groups: [u64; LINE_ENTRIES / GROUP / 64],
     /// The same: those that are clear are of no page.
     known: [u64; PAGES / 64],
     basis: Basis,
@@ -98,6 +112,7 @@ impl Lines {
             page_shift,
             pages: Box::new([UNKNOWN; PAGES]),
             used: [0; PAGES / 64],
+            groups: [0; LINE_ENTRIES / GROUP / 64],
             known: [0; PAGES / 64],
             basis: Basis { changes: 0, ram: 0 },
             stamps,
@@ -108,6 +123,13 @@ impl Lines {
     /// Lines can be marked as written here.
     pub(crate) fn mark_in(&mut self, marks: Option<Stamps>) {
         self.marks = marks.filter(|marks| marks.len() == self.stamps.len());
+    }
+
+    /// Whether its times of use and its marks are those of a cache.
+    pub(crate) fn is_of(&self, sets: &Sets) -> bool {
+        let marks = self.marks.as_ref();
+        Arc::ptr_eq(&self.stamps, &sets.stamps)
+            && marks.is_some_and(|marks| Arc::ptr_eq(marks, &sets.words))
     }
 
     /// How far a line's mark is from its time of use, in bytes. Nothing, if there are
@@ -286,6 +308,10 @@ impl Lines {
         }
         self.used[record / 64] |= 1 << (record % 64);
         page.lines |= 1 << (va >> geometry.line & 63);
+        let marked = passing.stores != Stores::Told && self.marks.is_some();
+        if passing.loads && addend != 0 {
+            (page.addend, page.stores) = (addend, if marked { CLEAN } else { NO_LINE });
+        }
         let read = if passing.loads { line } else { NO_LINE };
         let write = match passing.stores {
             Stores::Pass => line,
@@ -293,7 +319,32 @@ impl Lines {
             _ => NO_LINE,
         };
         let place = (va >> geometry.line) as usize & (LINE_ENTRIES - 1);
+        self.groups[place / GROUP / 64] |= 1 << (place / GROUP % 64);
         self.active_bank_mut()[place] = Line { read, write, addend, stamp };
+    }
+
+    /// Lets the line of `va` pass again if it is hidden and its page is back: whether
+    /// it was.
+    #[inline(always)]
+    pub(crate) fn unhide(&mut self, geometry: Geometry, va: u64) -> bool {
+        let line = va >> geometry.line << geometry.line;
+        let place = (va >> geometry.line) as usize & (LINE_ENTRIES - 1);
+        let entry = &mut self.active_bank_mut()[place];
+        if entry.read ^ line != HIDDEN && (entry.write ^ line) & !CLEAN != HIDDEN {
+            return false;
+        }
+        entry.retag(line, &|tag| tag & !HIDDEN);
+        let number = va >> geometry.page;
+        let page = &mut self.pages[number as usize & (PAGES - 1)];
+        page.lines |= 1 << (va >> geometry.line & 63);
+        true
+    }
+
+    /// The records of pages, for generated code; none unless the table is usual and has
+    /// one bank.
+    pub(crate) fn records(&self) -> Option<*const Page> {
+        let usual = self.alone && self.geometry() == Geometry::USUAL;
+        usual.then_some(self.pages.as_ptr())
     }
 
     /// The line of `va` passes no longer.
@@ -382,7 +433,20 @@ impl Lines {
         }
     }
 
-    /// The page of `va` left the TLB: hides its lines.
+    /// The page of `va` left the TLB: hides its lines, each until it is used again.
+    #[inline(always)]
+    pub(crate) fn hide_lines(&mut self, geometry: Geometry, va: u64) {
+        let number = va >> geometry.page;
+        let page = &mut self.pages[number as usize & (PAGES - 1)];
+        if page.number != number {
+            return;
+        }
+        let hidden = *page;
+        (page.number, page.lines) = (number | ABSENT, 0);
+        self.retag(geometry, hidden, |tag| tag | HIDDEN);
+    }
+
+    /// The page of `va` left the TLB: hides its lines until it is back.
     #[inline(always)]
     pub(crate) fn hide_page(&mut self, geometry: Geometry, va: u64) {
         let number = va >> geometry.page;
@@ -410,7 +474,7 @@ impl Lines {
         if old.number & !ABSENT == number {
             return self.retag(geometry, old, |tag| tag & !HIDDEN);
         }
-        page.lines = 0;
+        (page.lines, page.addend, page.stores) = (0, 0, 0);
         self.known[record / 64] |= 1 << (record % 64);
         if old.lines != 0 {
             self.retag(geometry, old, |_| NO_LINE);
@@ -424,9 +488,20 @@ impl Lines {
             while left != 0 {
                 let at = 64 * group + left.trailing_zeros() as usize;
                 left &= left - 1;
-                let page = self.pages[at];
-                self.retag(self.geometry(), page, |_| NO_LINE);
-                self.pages[at].lines = 0;
+                let page = &mut self.pages[at];
+                (page.lines, page.addend, page.stores) = (0, 0, 0);
+            }
+        }
+        for number in 0..self.groups.len() {
+            let mut left = std::mem::take(&mut self.groups[number]);
+            while left != 0 {
+                let at = GROUP * (64 * number + left.trailing_zeros() as usize);
+                left &= left - 1;
+                self.each_bank(|bank| {
+                    if let Some(group) = bank.get_mut(at..at + GROUP) {
+                        group.fill(Line::EMPTY);
+                    }
+                });
             }
         }
     }

@@ -13,6 +13,23 @@ pub type Stamps = Arc<[AtomicU64]>;
 /// What is set in the word of a line that was written, see [`Models::marks`].
 pub const WRITTEN: u64 = 2;
 
+/// A first-level cache of data in sets of eight, LRU, written back, lines of 64 bytes,
+/// in front of memory: the simulator brings lines into it by itself.
+#[derive(Clone, Debug)]
+pub struct Sets {
+    /// The lines, by slot: eight times a line's number, and one, and [`WRITTEN`] if it
+    /// was written; zero if there is none. The slots of a set follow each other.
+    pub words: Stamps,
+    /// Their times of use. A line that was used longest ago, or the first of several
+    /// such ones, has to go for another; an empty slot's time is zero.
+    pub stamps: Stamps,
+    /// How many sets there are, less one: a mask of a line's number.
+    pub mask: u64,
+    /// What an address is combined with by exclusive or, before its upper bits are a
+    /// line's number.
+    pub space: u64,
+}
+
 /// Why memory was referenced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReferenceKind {
@@ -160,6 +177,24 @@ pub trait Models {
     fn marks(&mut self, thread: ThreadId) -> Option<Stamps> {
         let _ = thread;
         None
+    }
+
+    /// A thread's first-level cache of data, if the simulator may bring lines into it
+    /// by itself. Asked when a thread first runs, and after events.
+    fn sets(&mut self, thread: ThreadId) -> Option<Sets> {
+        let _ = thread;
+        None
+    }
+
+    /// An instruction missed so often in [`sets`](Self::sets), by loads or by stores.
+    /// The accesses count as passed.
+    fn missed(&mut self, thread: ThreadId, who: (ReferenceKind, GuestVa), count: u64) {
+        let _ = (thread, who, count);
+    }
+
+    /// So many lines had to go from there, and so many of them were written.
+    fn evicted(&mut self, thread: ThreadId, evictions: u64, write_backs: u64) {
+        let _ = (thread, evictions, write_backs);
     }
 
     /// Takes a control transfer, if the [`Shape`] asks for them.

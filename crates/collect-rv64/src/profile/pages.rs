@@ -14,7 +14,7 @@ impl<M: Models> Profiler<M> {
     /// A page left the TLB: its lines pass only when it is back.
     #[inline(always)]
     pub(super) fn hide_page(&mut self, geometry: Geometry, va: u64) {
-        self.now.data.hide_page(geometry, va);
+        self.now.data.hide_lines(geometry, va);
         self.now.code.hide_page(self.now.code.geometry(), va);
         for &word in self.book.frames_of_page(va) {
             if let Some(word) = self.now.arena.get_mut(word as usize) {

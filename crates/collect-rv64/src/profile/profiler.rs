@@ -2,10 +2,10 @@
 //! not know, and counts arcs. The interpreter and generated code share it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{AccessFlags, GuestVa, InsnKind, ThreadId};
+use ichnos_base::{AccessFlags, Event, GuestVa, InsnKind, ThreadId};
 
 use super::arcs::{Arcs, NOWHERE};
-use super::book::Book;
+use super::book::{Book, EVICTIONS, WRITE_BACKS};
 use super::deduce::{Counts, Irregular, Profile};
 use super::host::Data;
 use super::line::{Geometry, Passing, Stores};
@@ -64,6 +64,8 @@ pub(crate) struct Profiler<M> {
     pub(super) counts: Counts,
     pub(super) irregular: Irregular,
     pub(super) gone: Gone,
+    /// How many events the models took.
+    pub(super) events: u64,
     pub(super) told: [u64; 3],
     /// Accesses over the first of references to several lines.
     pub(super) extra: [u64; 3],
@@ -113,6 +115,7 @@ impl<M: Models> Profiler<M> {
             counts: Counts::default(),
             irregular: Irregular::new(),
             gone: Gone::default(),
+            events: 0,
             told: [0; 3],
             extra: [0; 3],
             extra_pages: [0; 3],
@@ -124,8 +127,10 @@ impl<M: Models> Profiler<M> {
         self.shape.detail == Detail::Lines && !self.shape.transfers
     }
 
-    pub(crate) fn models(&mut self) -> &mut M {
-        &mut self.models
+    /// Tells the models an event.
+    pub(crate) fn event(&mut self, thread: ThreadId, event: &Event<'_>) {
+        self.events += 1;
+        self.models.event(thread, event);
     }
 
     /// Lets a thread run.
@@ -337,10 +342,17 @@ impl<M: Models> Profiler<M> {
         }
     }
 
+    /// The same if the line may be hidden, and its page is back.
+    #[inline(always)]
+    pub(super) fn data_passes_again(&mut self, kind: ReferenceKind, addr: u64, size: u64) -> bool {
+        self.now.data.unhide(self.now.data.geometry(), addr);
+        self.data_passes(kind, addr, size)
+    }
+
     #[inline(never)]
     pub(super) fn data_told(&mut self, kind: ReferenceKind, addr: u64, size: u64) {
         let page_passes = self.page(kind, addr, size);
-        if page_passes && self.data_passes(kind, addr, size) {
+        if page_passes && self.data_passes_again(kind, addr, size) {
             return;
         }
         let pass = self.tell(kind, addr, size, 1);
@@ -410,6 +422,7 @@ impl<M: Models> Profiler<M> {
 
     /// Collects what generated code and coarse handlers counted.
     pub(super) fn harvest(&mut self) {
+        self.harvest_misses();
         self.views.empty(&mut self.arcs);
         let others = self.others.iter_mut().flatten();
         for tables in others.chain([&mut self.now]) {
@@ -421,6 +434,22 @@ impl<M: Models> Profiler<M> {
             for entry in &mut tables.indirect {
                 if let Some(from) = self.book.indirect_end(entry.site as u32) {
                     self.arcs.add(from, entry.target(), std::mem::take(&mut entry.count));
+                }
+            }
+        }
+    }
+
+    /// Tells the models of the lines that generated code brought in.
+    fn harvest_misses(&mut self) {
+        let others = self.others.iter_mut().enumerate();
+        let others = others.filter_map(|(n, tables)| Some((ThreadId(n as u32), tables.as_mut()?)));
+        for (thread, tables) in others.chain([(self.thread, &mut self.now)]) {
+            let mut take = |word: u32| tables.arena.get_mut(word as usize).map(std::mem::take);
+            let [evictions, write_backs] = [EVICTIONS, WRITE_BACKS].map(|w| take(w).unwrap_or(0));
+            self.models.evicted(thread, evictions, write_backs);
+            for miss in &self.book.misses {
+                if let Some(count) = take(miss.word).filter(|&count| count > 0) {
+                    self.models.missed(thread, (miss.kind, GuestVa(miss.pc)), count);
                 }
             }
         }

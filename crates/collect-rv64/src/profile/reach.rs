@@ -109,6 +109,9 @@ impl<M: Models> Profiler<M> {
     /// A reference to a line of a page that passes, which itself did not.
     #[inline(always)]
     fn reach_line(&mut self, (kind, size): (ReferenceKind, u64), va: u64, to: (Reach, u64)) {
+        if self.now.data.unhide(Geometry::USUAL, va) && self.data_passes(kind, va, size) {
+            return;
+        }
         if kind == ReferenceKind::Store && self.now.data.store_to_clean(va, 4 * self.clock + 1) {
             return;
         }
@@ -138,6 +141,7 @@ impl<M: Models> Profiler<M> {
             return;
         }
         self.now.data.show_page(Geometry::USUAL, va);
+        self.now.data.unhide(Geometry::USUAL, va);
         if self.data_passes(kind, va, size) {
             return;
         }
@@ -185,7 +189,7 @@ impl<M: Models> Profiler<M> {
         let kind = if store { ReferenceKind::Store } else { ReferenceKind::Load };
         let host = ram.wrapping_add(reach.index);
         let page_passes = self.page(kind, va, site.size);
-        if !(page_passes && self.data_passes(kind, va, site.size)) {
+        if !(page_passes && self.data_passes_again(kind, va, site.size)) {
             let pass = self.tell_data(kind, va, site.size);
             if page_passes {
                 self.let_pass(self.now.data.geometry(), pass, va, (reach, host));

@@ -7,8 +7,8 @@ use ichnos_base::ThreadId;
 
 use super::arcs::NOWHERE;
 use super::line::Line;
-use super::lines::Lines;
-use super::models::{Models, ReferenceKind, Shape};
+use super::lines::{Lines, Page};
+use super::models::{Models, ReferenceKind, Sets, Shape};
 use crate::trap::Access;
 
 /// Entries of the table of computed transfers. A power of two.
@@ -58,6 +58,37 @@ pub(crate) struct Start {
     pub(crate) clock: u64,
     /// How far a line's mark is from its time of use.
     pub(crate) mark_distance: u64,
+    /// Where generated code brings lines in by itself, if it may.
+    pub(crate) own: Own,
+}
+
+/// The first-level cache of data, as generated code needs it.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Own {
+    /// The records of pages; zero if no lines may be brought in.
+    pub(crate) pages: u64,
+    pub(crate) words: u64,
+    /// How far a line's time of use is from its word.
+    pub(crate) distance: u64,
+    pub(crate) mask: u64,
+    pub(crate) space: u64,
+}
+
+impl Own {
+    fn new(pages: *const Page, sets: &Sets) -> Option<Self> {
+        let slots = sets.mask.checked_add(1)?.checked_mul(8)?;
+        let whole = (sets.mask + 1).is_power_of_two()
+            && [&sets.words, &sets.stamps].iter().all(|array| array.len() as u64 == slots);
+        let words = sets.words.as_ptr() as u64;
+        whole.then(|| Self {
+            pages: pages as u64,
+            words,
+            distance: (sets.stamps.as_ptr() as u64).wrapping_sub(words),
+            mask: sets.mask,
+            space: sets.space,
+        })
+    }
 }
 
 /// One thread's tables.
@@ -71,6 +102,31 @@ pub(super) struct Tables {
     /// Words of generated code.
     pub(super) arena: Vec<u64>,
     pub(super) indirect: Vec<Indirect>,
+    /// The first-level cache of data, if generated code may bring lines into it, and as
+    /// that needs it.
+    sets: Option<Sets>,
+    own: Own,
+    /// How many events there were when it was asked for.
+    sets_of: u64,
+}
+
+impl Tables {
+    /// Where generated code brings lines in, after so many events.
+    #[inline]
+    pub(super) fn own<M: Models>(&mut self, models: &mut M, who: (ThreadId, u64)) -> Own {
+        if self.sets_of != who.1 {
+            self.find_own(models, who);
+        }
+        if self.data.records().is_some() { self.own } else { Own::default() }
+    }
+
+    #[cold]
+    fn find_own<M: Models>(&mut self, models: &mut M, (thread, events): (ThreadId, u64)) {
+        let sets = models.sets(thread).filter(|sets| self.data.is_of(sets));
+        (self.sets, self.sets_of) = (sets, events);
+        let own = self.data.records().zip(self.sets.as_ref());
+        self.own = own.and_then(|(pages, sets)| Own::new(pages, sets)).unwrap_or_default();
+    }
 }
 
 /// Empty tables.
@@ -89,7 +145,16 @@ pub(super) fn new_tables<M: Models>(
     let mut data = lines(shape.data_line, ReferenceKind::Load);
     let code = lines(shape.code_line, ReferenceKind::Fetch);
     data.mark_in(models.marks(thread));
-    Box::new(Tables { next: NOWHERE, data, code, arena: Vec::new(), indirect: Vec::new() })
+    Box::new(Tables {
+        next: NOWHERE,
+        data,
+        code,
+        arena: Vec::new(),
+        indirect: Vec::new(),
+        sets: None,
+        own: Own::default(),
+        sets_of: u64::MAX,
+    })
 }
 
 impl Indirect {

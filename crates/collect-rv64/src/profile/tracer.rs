@@ -62,7 +62,7 @@ impl<M: Models> Tracer for Profiled<M> {
         code: &mut dyn Fetch,
     ) -> Result<More, Infallible> {
         self.drain(thread, code)?;
-        self.0.models().event(thread, event);
+        self.0.event(thread, event);
         Ok(More::Yes)
     }
 

@@ -249,7 +249,9 @@ impl<M: Models> Observer for Profiler<M> {
             prefer_large(&mut self.now.arena);
             self.now.indirect = vec![NO_INDIRECT; INDIRECT_ENTRIES];
         }
+        let own = self.now.own(&mut self.models, (self.thread, self.events));
         Some(Start {
+            own,
             arena: self.now.arena.as_mut_ptr(),
             lines: self.now.data.bank(),
             indirect: self.now.indirect.as_mut_ptr(),

@@ -4,6 +4,7 @@
 //! it counts is added to the hierarchy's counts when it is given back.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ichnos_base::{GuestVa, ThreadId};
@@ -125,6 +126,26 @@ impl Direct {
         let departed = Resident::from_word(evicted);
         let departed = departed.map(|old| GuestVa((old.line() << SHIFT) ^ self.space));
         Some(((EIGHT * set + way) as u32, departed))
+    }
+}
+
+impl Direct {
+    /// The lines by slot and their times of use; the sets less one, which is a mask of a
+    /// line's number; and what addresses are combined with before.
+    #[must_use]
+    pub fn sets(&self) -> (Stamps, Stamps, u64, u64) {
+        (Arc::clone(&self.words), Arc::clone(&self.stamps), self.mask, self.space)
+    }
+
+    /// Counts lines that somebody else brought in, as [`miss`](Self::miss) would.
+    pub fn add_misses(&mut self, kind: Kind, count: u64) {
+        self.misses[kind] += count;
+    }
+
+    /// Counts lines that had to go for them, and those of them that were written.
+    pub fn add_evictions(&mut self, evictions: u64, write_backs: u64) {
+        self.evictions += evictions;
+        self.write_backs += write_backs;
     }
 }
 

@@ -31,6 +31,10 @@ fn moves() {
     assert_eq!(text(|c| c.mov_imm(RSI, u64::MAX)), "mov $0xFFFFFFFFFFFFFFFF,%rsi");
     assert_eq!(text(|c| c.mov_imm(R8, 1 << 40)), "movabs $0x10000000000,%r8");
     assert_eq!(text(|c| c.lea(RAX, Mem::at(RBP, -8))), "lea -8(%rbp),%rax");
+    assert_eq!(text(|c| c.eightfold(R9, R11, 3)), "lea 3(,%r11,8),%r9");
+    assert_eq!(text(|c| c.eightfold(RDI, RDI, 1)), "lea 1(,%rdi,8),%rdi");
+    assert_eq!(text(|c| c.set_bit(R10, RDX)), "bts %rdx,%r10");
+    assert_eq!(text(|c| c.clear_bit(RDI, R9)), "btr %r9,%rdi");
     assert_eq!(text(|c| c.lea_word(RAX, Mem::at(R13, 4))), "lea 4(%r13),%eax");
     assert_eq!(text(|c| c.mov(W64, R9, Operand::Mem(Mem::at(RDX, 0)))), "mov (%rdx),%r9");
     assert_eq!(text(|c| c.mov(W64, R9, Operand::Mem(Mem::at(R12, 0)))), "mov (%r12),%r9");
