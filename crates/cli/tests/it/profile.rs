@@ -110,13 +110,15 @@ fn profiles_of_threads_and_of_floating_point_too() {
 #[test]
 fn interpreted_and_generated_profiles_are_the_same() {
     let folder = Folder::new();
-    let Some(program) = guest(&folder, "quicksort") else { return };
-    for models in [&[][..], &["--config", "small.toml"]] {
+    for (name, models) in
+        [("quicksort", &[][..]), ("quicksort", &["--config", "small.toml"]), ("onward", &[])]
+    {
+        let Some(program) = guest(&folder, name) else { return };
         for (file, more) in [("a.profile", &[][..]), ("b.profile", &["--interpret"])] {
             let words = [&["sim", "--profile", file], more, models, &["--", &program, "1500"]];
             good(ichnos(&folder, &words.concat()));
         }
-        assert_eq!(folder.read("a.profile"), folder.read("b.profile"), "{models:?}");
+        assert_eq!(folder.read("a.profile"), folder.read("b.profile"), "{name} {models:?}");
     }
 }
 

@@ -66,9 +66,9 @@ impl Arcs {
         self.add(entry.from, entry.to, entry.count);
     }
 
-    /// Counts an arc many times.
+    /// Counts an arc many times. A jump to what follows it is none: control goes on.
     pub(crate) fn add(&mut self, from: u64, to: u64, count: u64) {
-        if count > 0 {
+        if count > 0 && from != to {
             *self.all.entry((from, to)).or_default() += count;
         }
     }

@@ -36,8 +36,7 @@ impl View {
         let pc = self.va.wrapping_add(2 * at as u64);
         let Some(insn) = Insn::decode(self.words[at]) else { return };
         let (from, to) = (pc.wrapping_add(insn.len.into()), pc.wrapping_add(insn.imm as u64));
-        // A jump to what follows it is no arc: control goes on.
-        if matches!(insn.op.row().format, Format::B | Format::J) && from != to {
+        if matches!(insn.op.row().format, Format::B | Format::J) {
             arcs.add(from, to, count);
         }
     }
