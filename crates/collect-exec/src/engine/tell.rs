@@ -1,6 +1,6 @@
 //! What translated code does behind a sieve with a line that it did not find: in assembly.
 //!
-//! A line of data may be known without being in a slot: then it gets its slot, whose line goes back to its set. Another one
+//! A line of data may be known without being in a slot: then it gets its slot, whoever had it. Another one
 //! is told, with what the cache must know about the set (`sieved`, where the same stands in Rust). Entered from a fragment by a
 //! jump, and left so: there is no stack to use.
 //!
