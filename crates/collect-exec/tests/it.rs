@@ -111,11 +111,8 @@ fn system_programs_do_their_work() {
 
 #[test]
 fn a_script_runs_its_interpreter() {
-    use std::os::unix::fs::PermissionsExt;
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("script.sh");
-    std::fs::write(&path, "#!/bin/sh\necho script $0 $1\n").expect("a script");
-    let rights = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(&path, rights).expect("executable");
+    ichnos_testkit::guest::install(&path, b"#!/bin/sh\necho script $0 $1\n");
     same(&path, &["argument"]);
 }
 

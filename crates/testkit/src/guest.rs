@@ -63,6 +63,21 @@ pub fn build(source: &str, link: Link, flags: &[&str]) -> PathBuf {
     program
 }
 
+/// Writes a file that can be executed at once. Another process does it: while this
+/// one has the file open for writing, a test beside it may fork, and until that
+/// child has executed its own program the kernel refuses this one as busy.
+///
+/// # Panics
+///
+/// If the file cannot be written.
+pub fn install(path: &Path, content: &[u8]) {
+    let draft = path.with_extension("draft");
+    fs::write(&draft, content).unwrap_or_else(|e| panic!("{}: {e}", draft.display()));
+    let status = Command::new("install").args(["-m", "755"]).args([&draft, path]).status();
+    assert!(status.expect("install starts").success(), "{} is not written", path.display());
+    fs::remove_file(&draft).expect("the draft is ours");
+}
+
 fn compile(source: &Path, link: Link, flags: &[&str], program: &Path) {
     fs::create_dir_all(cache()).expect("the target folder is writable");
     let compiler = if source.extension().is_some_and(|e| e == "cc") { "g++" } else { "gcc" };

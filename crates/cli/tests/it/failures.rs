@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -39,8 +38,7 @@ fn program_that_is_not_executable() {
 #[test]
 fn program_that_is_not_a_program() {
     let folder = Folder::new();
-    let path = folder.write("noise", b"\x01\x02\x03 not an executable");
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    let path = folder.install("noise", b"\x01\x02\x03 not an executable");
     let run = ichnos(&folder, &["step", "--", &path]);
     refuses(&run, &["noise"]);
 }
@@ -52,8 +50,7 @@ fn program_of_32_bits() {
     elf.resize(16, 0);
     elf.extend([2, 0, 3, 0, 1, 0, 0, 0]); // ET_EXEC, EM_386, version 1
     elf.resize(4096, 0);
-    let path = folder.write("old32", &elf);
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    let path = folder.install("old32", &elf);
     let run = ichnos(&folder, &["step", "--", &path]);
     refuses(&run, &["old32", "32-bit"]);
 }

@@ -32,6 +32,12 @@ impl Folder {
         path.to_str().unwrap().to_owned()
     }
 
+    pub fn install(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.0.join(name);
+        guest::install(&path, bytes);
+        path.to_str().unwrap().to_owned()
+    }
+
     pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.0.join(name)).unwrap()
     }

@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,10 +23,9 @@ fn refused(program: &Path) -> Error {
     }
 }
 
-fn file(name: &str, content: &[u8], mode: u32) -> std::path::PathBuf {
+fn executable(name: &str, content: &[u8]) -> std::path::PathBuf {
     let path = scratch(name);
-    fs::write(&path, content).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    guest::install(&path, content);
     path
 }
 
@@ -40,7 +38,8 @@ fn missing_program() {
 
 #[test]
 fn not_executable() {
-    let path = file("plain", b"text", 0o644);
+    let path = scratch("plain");
+    fs::write(&path, b"text").unwrap();
     assert!(matches!(refused(&path), Error::NotExecutable { .. }));
     assert!(matches!(refused(Path::new("/")), Error::NotExecutable { .. }));
     let _ = fs::remove_file(path);
@@ -48,7 +47,7 @@ fn not_executable() {
 
 #[test]
 fn not_a_format_the_kernel_knows() {
-    let path = file("noise", b"\x01\x02 no program, though marked as one\n", 0o755);
+    let path = executable("noise", b"\x01\x02 no program, though marked as one\n");
     assert!(matches!(refused(&path), Error::Exec { .. }));
     let _ = fs::remove_file(path);
 }
@@ -58,7 +57,7 @@ fn thirty_two_bit_program() {
     let mut head = b"\x7fELF\x01\x01\x01".to_vec();
     head.resize(64, 0);
     (head[16], head[18]) = (2, 3);
-    let path = file("elf32", &head, 0o755);
+    let path = executable("elf32", &head);
     let error = refused(&path);
     assert!(error.to_string().contains("a 32-bit x86 executable"), "{error}");
     let _ = fs::remove_file(path);

@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::fs;
-use std::path::Path;
 
 use ichnos_base::{AccessFlags, EndStatus, Event, MapKind, Record, ThreadId};
 use ichnos_collect_step::{Values, Vdso};
@@ -232,8 +231,7 @@ fn program_32() -> std::path::PathBuf {
     // mov $1,%eax; mov $5,%ebx; int $0x80
     elf.extend([0xb8, 1, 0, 0, 0, 0xbb, 5, 0, 0, 0, 0xcd, 0x80]);
     let path = scratch("program32");
-    fs::write(&path, elf).unwrap();
-    make_executable(&path);
+    guest::install(&path, &elf);
     path
 }
 
@@ -295,16 +293,10 @@ fn sqlite3() {
 #[test]
 fn scripts() {
     let script = scratch("script");
-    fs::write(&script, "#!/bin/sh\necho script $1\nexit 12\n").unwrap();
-    make_executable(&script);
+    guest::install(&script, b"#!/bin/sh\necho script $1\nexit 12\n");
     let recording = check_program(&script, &["argument"], Values::Omit);
     assert!(recording.threads() == 1);
     let _ = fs::remove_file(script);
-}
-
-fn make_executable(path: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use ichnos_base::{GuestVa, Record};
 use ichnos_flow::{Control, Effect, Level, Live, Options, Plan, Region, Set, plan};
@@ -53,8 +54,12 @@ fn build(source: &str, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it").join(source);
     let name = format!("{}{}", source.file_stem().unwrap().display(), flags.concat());
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace(['/', ' '], "_"));
-    let status = Command::new("gcc").args(flags).arg("-o").arg(&program).arg(&source).status();
+    // Another test may be running this very program, and what runs cannot be written.
+    static BUILDS: AtomicU32 = AtomicU32::new(0);
+    let own = program.with_extension(format!("own{}", BUILDS.fetch_add(1, Relaxed)));
+    let status = Command::new("gcc").args(flags).arg("-o").arg(&own).arg(&source).status();
     assert!(status.expect("gcc starts").success(), "{} can be built", source.display());
+    std::fs::rename(&own, &program).expect("the program can be put in place");
     program
 }
 
