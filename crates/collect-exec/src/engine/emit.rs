@@ -109,12 +109,6 @@ impl Emit {
         self.raw(&[rex, 0x89, 0xc0 | (from.0 & 7) << 3 | to.0 & 7]);
     }
 
-    /// `cmp one, other`.
-    pub fn compare(&mut self, one: Gp, other: Gp) {
-        let rex = 0x48 | (other.0 >> 3) << 2 | one.0 >> 3;
-        self.raw(&[rex, 0x39, 0xc0 | (other.0 & 7) << 3 | one.0 & 7]);
-    }
-
     /// `mov dword gs:[slot], value`.
     pub fn store32(&mut self, slot: u32, value: u32) {
         self.raw(&[0x65, 0xc7, 0x04, 0x25]);
@@ -153,7 +147,11 @@ impl Emit {
             Some(_) if short => 0x40,
             Some(_) => 0x80,
         };
-        self.raw(&[rex, 0x8d, mode | (to.0 & 7) << 3 | 4, scale << 6 | middle << 3 | low]);
+        if index.is_none() && base.is_some() && low != NO_INDEX {
+            self.raw(&[rex, 0x8d, mode | (to.0 & 7) << 3 | low]);
+        } else {
+            self.raw(&[rex, 0x8d, mode | (to.0 & 7) << 3 | 4, scale << 6 | middle << 3 | low]);
+        }
         if short {
             self.raw(&[disp as u8]);
         } else {
@@ -172,6 +170,12 @@ impl Emit {
     pub fn copy32(&mut self, to: Gp, from: Gp) {
         let rex = 0x40 | (from.0 >> 3) << 2 | to.0 >> 3;
         self.raw(&[rex, 0x89, 0xc0 | (from.0 & 7) << 3 | to.0 & 7]);
+    }
+
+    /// `lea to, [base + disp]` with 32-bit registers; the base is not one that needs a longer form.
+    pub fn lea32(&mut self, to: Gp, base: Gp, disp: i8) {
+        let rex = 0x40 | (to.0 >> 3) << 2 | base.0 >> 3;
+        self.raw(&[rex, 0x8d, 0x40 | (to.0 & 7) << 3 | base.0 & 7, disp as u8]);
     }
 
     /// `and reg, mask`, sign-extended.

@@ -54,8 +54,6 @@ pub struct Sifter {
 pub struct Stub {
     /// The displacement that leads there.
     from: usize,
-    /// Another one.
-    also_from: Option<usize>,
     /// Where it goes on.
     back: usize,
     asks: Asks,
@@ -225,7 +223,7 @@ impl Sifter {
         load_time(emit, time.reg, fetch.ahead);
         emit.save(place, time.reg);
         let asks = Asks::Fetch(fetch, time.reg);
-        draft.stubs.push(Stub { from, also_from: None, back: emit.offset(), asks });
+        draft.stubs.push(Stub { from, back: emit.offset(), asks });
         time.give_back(emit);
     }
 
@@ -247,16 +245,9 @@ impl Sifter {
             .collect();
         let last = members.last().map_or(0, |member| member.ahead);
         let (emit, lines) = (&mut draft.emit, self.sieve.data);
-        let keep = -1_i32 << lines.shift;
-        emit.lea(line.reg, Some(Gp(RSP)), None, group.bytes.0);
-        emit.lea(slot.reg, Some(Gp(RSP)), None, group.bytes.1);
-        emit.and64(line.reg, keep);
-        emit.and64(slot.reg, keep);
-        emit.compare(line.reg, slot.reg);
-        let apart = emit.jump_if(NOT_EQUAL);
-        emit.shr32(slot.reg, (lines.shift - 3) as u8);
-        emit.and32(slot.reg, ((1 << SIEVE_SLOTS) - 1) << 3);
-        Place::In(slot.reg).compare(emit, line.reg);
+        emit.lea(line.reg, Some(Gp(RSP)), None, group.bytes.1);
+        emit.lea(slot.reg, Some(Gp(RSP)), None, group.bytes.0);
+        slots::find(emit, (line.reg, slot.reg), lines);
         let from = emit.jump_if(NOT_EQUAL);
         Place::In(slot.reg).way(emit, slot.reg);
         load_time(emit, line.reg, last);
@@ -264,7 +255,7 @@ impl Sifter {
         time.op(emit, MOV_TO, line.reg, slot.reg);
         let back = emit.offset();
         let asks = Asks::Members(members, (line.reg, slot.reg), lines);
-        draft.stubs.push(Stub { from, also_from: Some(apart), back, asks });
+        draft.stubs.push(Stub { from, back, asks });
         slot.give_back(emit);
         line.give_back(emit);
     }
@@ -288,7 +279,7 @@ impl Sifter {
                 Place::At(place)
             }
             None => {
-                slots::address(emit, line.reg, &operand.address);
+                slots::address(emit, line.reg, &operand.address, operand.size.max(1) - 1);
                 slots::look_up(emit, (line.reg, way.reg), operand.size, self.sieve.data);
                 Place::In(way.reg)
             }
@@ -301,7 +292,7 @@ impl Sifter {
         }
         load_time(emit, line.reg, ahead);
         time.op(emit, MOV_TO, line.reg, way.reg);
-        draft.stubs.push(Stub { from, also_from: None, back: emit.offset(), asks });
+        draft.stubs.push(Stub { from, back: emit.offset(), asks });
         way.give_back(emit);
         line.give_back(emit);
     }
@@ -371,9 +362,6 @@ pub fn write_stubs(draft: &mut Draft) {
     while let Some(stub) = stubs.pop_front() {
         let emit = &mut draft.emit;
         emit.land(stub.from);
-        if let Some(from) = stub.also_from {
-            emit.land(from);
-        }
         let back = emit.base() + stub.back as u64;
         // Words are stored whole, because they are read so: the processor waits long for what was stored in parts.
         match stub.asks {
@@ -391,20 +379,20 @@ pub fn write_stubs(draft: &mut Draft) {
             Asks::Members(members, (line, slot), lines) => {
                 for Member { operand, ahead } in members {
                     let (what, time) = what(&operand, ahead);
-                    slots::address(emit, line, &operand.address);
+                    slots::address(emit, line, &operand.address, operand.size.max(1) - 1);
                     slots::look_up(emit, (line, slot), operand.size, lines);
                     let from = emit.jump_if(NOT_EQUAL);
                     Place::In(slot).way(emit, slot);
                     load_time(emit, line, ahead);
                     time.op(emit, MOV_TO, line, slot);
                     let asks = Asks::Access(operand.address, line, what);
-                    stubs.push_back(Stub { from, also_from: None, back: emit.offset(), asks });
+                    stubs.push_back(Stub { from, back: emit.offset(), asks });
                 }
                 let there = emit.jump();
                 emit.fix32(there, back.wrapping_sub(emit.here()) as u32);
             }
             Asks::Access(expr, reg, what) => {
-                slots::address(emit, reg, &expr);
+                slots::address(emit, reg, &expr, 0);
                 emit.save(at::TELL_ADDR, reg);
                 emit.lea_here(reg, back);
                 emit.save(at::TELL_BACK, reg);

@@ -77,16 +77,23 @@ pub fn load_time(emit: &mut Emit, reg: Gp, ahead: u32) {
     }
 }
 
-/// Puts the address of an operand into a register. Changes flags.
-pub fn address(emit: &mut Emit, to: Gp, expr: &AddrExpr) {
+/// Puts the address of an operand, and so many bytes more, into a register. Changes flags.
+pub fn address(emit: &mut Emit, to: Gp, expr: &AddrExpr, more: u32) {
+    let disp = expr.disp.wrapping_add(i64::from(more));
     if expr.base.is_none() && expr.index == Index::None {
-        emit.set(to, expr.disp as u64);
+        emit.set(to, disp as u64);
     } else {
         let index = match expr.index {
             Index::Scaled(reg, scale) => Some((Gp(reg.number()), scale)),
             _ => None,
         };
-        emit.lea(to, expr.base.map(|reg| Gp(reg.number())), index, expr.disp as i32);
+        let base = expr.base.map(|reg| Gp(reg.number()));
+        if let Ok(disp) = i32::try_from(disp) {
+            emit.lea(to, base, index, disp);
+        } else {
+            emit.lea(to, base, index, expr.disp as i32);
+            emit.lea(to, Some(to), None, more as i32);
+        }
     }
     if expr.segment == Segment::Fs {
         emit.raw(&[0x65, 0x48 | (to.0 >> 3) << 2, 0x03, 4 | (to.0 & 7) << 3, 0x25]); // add to, gs:[fs]
@@ -94,13 +101,21 @@ pub fn address(emit: &mut Emit, to: Gp, expr: &AddrExpr) {
     }
 }
 
-/// Compares the line of an address with the one in its slot, of which eight times the number is left; an address that is not
-/// aligned never is equal.
+/// Compares the line of an access with the one in its slot, of which eight times the number is left, by the address of its last
+/// byte. The slot is that of its first byte: so what lies in two lines never is equal, because the slot never
+/// has the second of them.
 pub fn look_up(emit: &mut Emit, (line, slot): (Gp, Gp), size: u32, lines: Lines) {
-    let keep = (-1_i32 << lines.shift) | (size.next_power_of_two() as i32 - 1);
-    emit.copy32(slot, line);
-    emit.and64(line, keep);
-    emit.shr32(slot, (lines.shift - 3) as u8);
-    emit.and32(slot, ((1 << SIEVE_SLOTS) - 1) << 3);
-    Place::In(slot).compare(emit, line);
+    match size.max(1) - 1 {
+        0 => emit.copy32(slot, line),
+        more => emit.lea32(slot, line, -(more as i8)),
+    }
+    find(emit, (line, slot), lines);
+}
+
+/// The same by the addresses of the last byte and the first.
+pub fn find(emit: &mut Emit, (last, first): (Gp, Gp), lines: Lines) {
+    emit.and64(last, -1_i32 << lines.shift);
+    emit.shr32(first, (lines.shift - 3) as u8);
+    emit.and32(first, ((1 << SIEVE_SLOTS) - 1) << 3);
+    Place::In(first).compare(emit, last);
 }
