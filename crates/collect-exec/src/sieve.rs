@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use ichnos_base::Held;
 use ichnos_isa_x86::{
-    AddrExpr, AddrWidth, Flow, Index, Inst, MemOperand, Rep, Role, Segment, Shape,
+    AddrExpr, AddrWidth, Flow, Index, Inst, LaneMask, MemOperand, Rep, Role, Segment, Shape,
 };
 
 /// The most bytes of an access that can be kept back.
@@ -91,6 +91,29 @@ pub fn is_simple(inst: &Inst) -> bool {
                 && is_plain(&operand.address)
         }
     })
+}
+
+/// An access under a mask, of which mostly the first lanes are active and no others, as in functions for strings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Masked {
+    /// The operand, of the size of one lane.
+    pub operand: MemOperand,
+    /// The mask register.
+    pub mask: u8,
+    /// How many lanes there are.
+    pub lanes: u8,
+}
+
+/// The one access of an instruction, if it is such.
+pub fn masked(inst: &Inst) -> Option<Masked> {
+    let [operand] = *inst.memory() else { return None };
+    let Shape::Masked(shape) = operand.shape else { return None };
+    let LaneMask::Opmask(mask) = shape.mask else { return None };
+    let side_by_side = shape.elements == shape.lanes && !shape.packed;
+    let small = operand.size.is_power_of_two()
+        && u32::from(shape.lanes).saturating_mul(operand.size) <= MOST_BYTES;
+    let plain = is_plain(&operand.address) && matches!(operand.role, Role::Load | Role::Store);
+    (side_by_side && small && plain).then_some(Masked { operand, mask, lanes: shape.lanes })
 }
 
 fn is_plain(address: &AddrExpr) -> bool {

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_testkit::guest::{self, Link};
+use ichnos_testkit::tool;
 use serde_json::Value;
 
 use crate::support::{Folder, ask, good, ichnos, sample, shell};
@@ -59,8 +60,14 @@ fn a_live_run_counts_what_the_stored_trace_counts() {
 #[test]
 fn a_live_run_by_blocks_counts_what_single_steps_count() {
     let folder = Folder::new();
-    for source in ["bare_sort.c", "bare_strings.c", "bare_calls.c", "bare_atomics.c"] {
-        let program = guest::build(source, Link::Bare, &[]);
+    let mut sources = vec!["bare_sort.c", "bare_strings.c", "bare_calls.c", "bare_atomics.c"];
+    if tool::have_cpu("cli: live runs with masks", &["avx512bw", "avx512vl"]) {
+        sources.push("bare_masked.c");
+    }
+    for source in sources {
+        let masks = ["-mavx512f", "-mavx512bw", "-mavx512vl"];
+        let flags = if source == "bare_masked.c" { &masks[..] } else { &[] };
+        let program = guest::build(source, Link::Bare, flags);
         let program = program.to_str().unwrap();
         let step = ichnos(&folder, &["step", "-q", "-o", "steps.ichnos", "--", program]);
         for models in [&["--l2", "none"][..], &["--l1d", "1K,2,64", "--l2", "4K,4,64", "-j", "1"]] {

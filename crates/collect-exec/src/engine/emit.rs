@@ -178,6 +178,35 @@ impl Emit {
         self.raw(&[rex, 0x8d, 0x40 | (to.0 & 7) << 3 | base.0 & 7, disp as u8]);
     }
 
+    /// `test one, other`.
+    pub fn test(&mut self, one: Gp, other: Gp) {
+        let rex = 0x48 | (other.0 >> 3) << 2 | one.0 >> 3;
+        self.raw(&[rex, 0x85, 0xc0 | (other.0 & 7) << 3 | one.0 & 7]);
+    }
+
+    /// `popcnt reg, reg`.
+    pub fn count_ones(&mut self, reg: Gp) {
+        let rex = 0x48 | (reg.0 >> 3) << 2 | reg.0 >> 3;
+        self.raw(&[0xf3, rex, 0x0f, 0xb8, 0xc0 | (reg.0 & 7) << 3 | reg.0 & 7]);
+    }
+
+    /// `inc qword gs:[slot]`.
+    pub fn increment(&mut self, slot: u32) {
+        self.raw(&[0x65, 0x48, 0xff, 0x04, 0x25]);
+        self.raw(&slot.to_le_bytes());
+    }
+
+    /// `kmov reg, mask`, of at least so many bits: what the processor has if it has so many lanes.
+    pub fn load_mask(&mut self, reg: Gp, mask: u8, bits: u8) {
+        let form = match bits {
+            33.. => 0xfb,    // kmovq
+            17..=32 => 0x7b, // kmovd
+            _ => 0x78,       // kmovw
+        };
+        let high = if reg.0 < 8 { 0xe1 } else { 0x61 };
+        self.raw(&[0xc4, high, form, 0x93, 0xc0 | (reg.0 & 7) << 3 | mask & 7]);
+    }
+
     /// `and reg, mask`, sign-extended.
     pub fn and64(&mut self, reg: Gp, mask: i32) {
         self.and(0x48 | reg.0 >> 3, reg, mask);

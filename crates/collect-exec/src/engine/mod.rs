@@ -26,6 +26,7 @@ mod hash;
 mod home;
 mod index;
 mod inserted;
+mod lanes;
 mod lock;
 mod mangle;
 mod maps;

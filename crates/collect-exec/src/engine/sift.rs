@@ -46,7 +46,7 @@ pub struct Sifter {
     left: Vec<u32>,
     /// Which accesses are looked up before each instruction.
     asked: Vec<Asked>,
-    sieve: Sieve,
+    pub(super) sieve: Sieve,
 }
 
 /// A way behind the fragment's code, to who knows more lines of the set.
@@ -149,11 +149,13 @@ impl Sifter {
             }
             Asked::Own | Asked::Before => {}
         }
+        if let Some(masked) = sieve::masked(inst) {
+            self.masked(draft, insn, &masked, pc);
+            return;
+        }
         self.give_flags(draft, insn, pc);
         if !sieve::is_simple(inst) {
-            draft.leave_for(ExitKind::Flexible, pc, draft.block);
-            draft.settle();
-            draft.site(pc, Spills::NONE);
+            leave(draft, pc);
         }
     }
 
@@ -163,8 +165,7 @@ impl Sifter {
         draft.site(pc, Spills::NONE);
         draft.block = self.first + piece as u32;
         let counter = thread::COUNTERS_AT as u32 + 8 * draft.block;
-        draft.emit.raw(&[0x65, 0x48, 0xff, 0x04, 0x25]); // inc qword gs:[counter]
-        draft.emit.raw(&counter.to_le_bytes());
+        draft.emit.increment(counter);
         let ticks = self.left[self.pieces[piece].start] * sieved::TICK;
         if ticks > 0 {
             draft.emit.raw(&[0x65, 0x48, 0x81, 0x04, 0x25]); // add qword gs:[clock], ticks
@@ -176,7 +177,7 @@ impl Sifter {
     }
 
     /// Makes the flags free for use before an instruction.
-    fn free_flags(&self, draft: &mut Draft, insn: usize, pc: u64) {
+    pub(super) fn free_flags(&self, draft: &mut Draft, insn: usize, pc: u64) {
         if draft.flags_saved || self.live[insn].flags.is_empty() {
             return;
         }
@@ -186,7 +187,7 @@ impl Sifter {
     }
 
     /// Gives the program its flags back before an instruction that has to do with them, or is the last.
-    fn give_flags(&self, draft: &mut Draft, insn: usize, pc: u64) {
+    pub(super) fn give_flags(&self, draft: &mut Draft, insn: usize, pc: u64) {
         if !draft.flags_saved {
             return;
         }
@@ -230,11 +231,7 @@ impl Sifter {
     /// Looks the accesses of a group up. Those that are not all in one line are looked up one by one, behind the
     /// fragment's code.
     fn group(&self, draft: &mut Draft, insn: usize, group: &Group) {
-        let line = match draft.now {
-            Home::Scratch(reg) => Borrow { reg, slot: None },
-            _ => self.borrow(draft, insn, 1 << RSP, at::SPILL_FAR),
-        };
-        let slot = self.borrow(draft, insn, 1 << RSP | 1 << line.reg.0, at::SPILL_RDX);
+        let (line, slot) = self.borrow_two(draft, insn, 1 << RSP);
         let members: Vec<Member> = group
             .members
             .iter()
@@ -261,15 +258,10 @@ impl Sifter {
     }
 
     fn access(&self, draft: &mut Draft, insn: usize, operand: &MemOperand, ahead: u32) {
-        let used: u16 =
-            operand.address.registers().fold(1 << RSP, |set, reg| set | 1 << reg.number());
-        let line = match draft.now {
-            Home::Scratch(reg) => Borrow { reg, slot: None },
-            _ => self.borrow(draft, insn, used, at::SPILL_FAR),
-        };
+        let used = used(operand);
+        let (line, way) = self.borrow_two(draft, insn, used);
         let (what, time) = what(operand, ahead);
         let asks = Asks::Access(operand.address, line.reg, what);
-        let way = self.borrow(draft, insn, used | 1 << line.reg.0, at::SPILL_RDX);
         let emit = &mut draft.emit;
         let place = match self.fixed(operand) {
             Some(place) => {
@@ -305,6 +297,16 @@ impl Sifter {
         fixed.then(|| 8 * ((first >> shift) as u32 & ((1 << SIEVE_SLOTS) - 1)))
     }
 
+    /// Two registers to use before an instruction, none of these.
+    pub(super) fn borrow_two(&self, draft: &mut Draft, insn: usize, not: u16) -> (Borrow, Borrow) {
+        let one = match draft.now {
+            Home::Scratch(reg) => Borrow { reg, slot: None },
+            _ => self.borrow(draft, insn, not, at::SPILL_FAR),
+        };
+        let other = self.borrow(draft, insn, not | 1 << one.reg.0, at::SPILL_RDX);
+        (one, other)
+    }
+
     /// A register to use before an instruction.
     fn borrow(&self, draft: &mut Draft, insn: usize, not: u16, slot: u32) -> Borrow {
         let home = match draft.now {
@@ -326,19 +328,31 @@ impl Sifter {
     }
 }
 
+/// The registers in which an operand's address is, and the stack pointer.
+pub(super) fn used(operand: &MemOperand) -> u16 {
+    operand.address.registers().fold(1 << RSP, |set, reg| set | 1 << reg.number())
+}
+
 /// A register in use, and where the program's value is if it must come back.
 #[derive(Clone, Copy)]
-struct Borrow {
-    reg: Gp,
+pub(super) struct Borrow {
+    pub(super) reg: Gp,
     slot: Option<u32>,
 }
 
 impl Borrow {
-    fn give_back(self, emit: &mut Emit) {
+    pub(super) fn give_back(self, emit: &mut Emit) {
         if let Some(slot) = self.slot {
             emit.load(self.reg, slot);
         }
     }
+}
+
+/// Leaves the cache to have the accesses of an instruction noted that vary.
+pub(super) fn leave(draft: &mut Draft, pc: u64) {
+    draft.leave_for(ExitKind::Flexible, pc, draft.block);
+    draft.settle();
+    draft.site(pc, Spills::NONE);
 }
 
 /// What is told about an access, and which time is its.
@@ -351,9 +365,9 @@ fn what(operand: &MemOperand, ahead: u32) -> (u32, Time) {
     (kind as u32 | operand.size.max(1) << sieved::SIZE | ahead << sieved::AHEAD, time)
 }
 
-const EQUAL: u8 = 4;
-const NOT_EQUAL: u8 = 5;
-const RSP: u8 = 4;
+pub(super) const EQUAL: u8 = 4;
+pub(super) const NOT_EQUAL: u8 = 5;
+pub(super) const RSP: u8 = 4;
 
 /// Writes the ways behind its code that a fragment has gathered.
 pub fn write_stubs(draft: &mut Draft) {
@@ -426,8 +440,9 @@ fn references_left(
     for piece in pieces {
         let mut sum = 0;
         for insn in piece.clone().rev() {
-            let accesses =
-                if sieve::is_simple(&insts[insn]) { insts[insn].memory().len() } else { 0 };
+            let inst = &insts[insn];
+            let looked_at = sieve::is_simple(inst) || sieve::masked(inst).is_some();
+            let accesses = if looked_at { inst.memory().len() } else { 0 };
             sum += (fetched[insn].len() + accesses) as u32;
             left[insn] = sum;
         }
