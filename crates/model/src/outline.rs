@@ -44,6 +44,11 @@ pub(crate) struct Outline {
     pub(crate) quiet: u32,
     /// The fetches that are listed.
     pub(crate) fetches: u32,
+    /// Its loads and stores.
+    pub(crate) loads: u32,
+    pub(crate) stores: u32,
+    /// Its prefetches and flushes.
+    pub(crate) hints: u32,
     /// All references begin at `start`, those that are no fetches at `others`.
     start: u32,
     others: u32,
@@ -55,8 +60,18 @@ pub(crate) struct Outline {
 /// No time at all: a block that was never marked.
 const NEVER: u64 = u64::MAX;
 
-const UNKNOWN: Outline =
-    Outline { insns: u32::MAX, quiet: 0, fetches: 0, start: 0, others: 0, end: 0, known: NEVER };
+const UNKNOWN: Outline = Outline {
+    insns: u32::MAX,
+    quiet: 0,
+    fetches: 0,
+    loads: 0,
+    stores: 0,
+    hints: 0,
+    start: 0,
+    others: 0,
+    end: 0,
+    known: NEVER,
+};
 
 /// Which fetches are listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -102,6 +117,20 @@ impl Outlines {
         }
     }
 
+    /// A block that was looked at before, and its references that are no fetches; nothing unless these are loads and
+    /// stores alone and at `time` no fetch need be looked at.
+    #[inline(always)]
+    pub(crate) fn quickly(&self, id: BlockId, time: u64) -> Option<(&Outline, &[Step])> {
+        let outline = self.blocks.get(id.index())?;
+        let known = outline.known == time;
+        let from = if known { outline.others } else { outline.start };
+        // A block without fetches lists its references once.
+        if outline.hints > 0 || (!known && outline.fetches > 0) || outline.insns == UNKNOWN.insns {
+            return None;
+        }
+        Some((outline, self.steps.get(from as usize..outline.end as usize)?))
+    }
+
     /// The references of a block.
     #[inline]
     pub(crate) fn steps(&self, outline: Outline) -> &[Step] {
@@ -135,10 +164,20 @@ impl Outlines {
                     line = self.add_fetch(&mut outline, pc, u32::from(len), line);
                     continue;
                 }
-                Record::Load { size, .. } => (What::Load, size),
-                Record::Store { size, .. } => (What::Store, size),
-                Record::Prefetch { size, .. } => (What::Prefetch, size),
+                Record::Load { size, .. } => {
+                    outline.loads += 1;
+                    (What::Load, size)
+                }
+                Record::Store { size, .. } => {
+                    outline.stores += 1;
+                    (What::Store, size)
+                }
+                Record::Prefetch { size, .. } => {
+                    outline.hints += 1;
+                    (What::Prefetch, size)
+                }
                 Record::Flush { size, .. } => {
+                    outline.hints += 1;
                     line = None;
                     (What::Flush, size)
                 }

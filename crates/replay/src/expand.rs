@@ -82,12 +82,15 @@ impl Expander {
             return false;
         };
         rest.words = later;
-        shape.tally.add_to(&mut self.totals);
+        let mut tally = shape.tally;
         if let Some((kind, target)) = shape.last_exit {
-            let outcome = leave.outcome(kind, target);
-            self.totals.taken -= u64::from(!matches!(outcome, Some((true, _))));
-            self.totals.branches -= u64::from(outcome.is_none());
+            match leave.outcome(kind, target) {
+                Some((true, _)) => {}
+                Some(_) => tally.falls_through(),
+                None => tally.ends_unseen(),
+            }
         }
+        tally.add_to(&mut self.totals);
         true
     }
 

@@ -101,6 +101,19 @@ impl Tally {
         }
     }
 
+    /// The last branch was not taken.
+    #[inline]
+    pub const fn falls_through(&mut self) {
+        self.taken = self.taken.saturating_sub(1);
+    }
+
+    /// The last branch was not seen.
+    #[inline]
+    pub const fn ends_unseen(&mut self) {
+        self.falls_through();
+        self.branches = self.branches.saturating_sub(1);
+    }
+
     /// Adds one execution.
     #[inline]
     pub const fn add_to(&self, totals: &mut Totals) {

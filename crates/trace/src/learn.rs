@@ -308,7 +308,7 @@ impl Learner {
     /// A word was packed.
     #[inline]
     pub(crate) fn saw(&mut self, predictors: &Predictors, (slot, word): (u32, u64), coded: Coded) {
-        let (wires, told) = (&predictors.wires, predictors.told);
+        let (wires, told) = (&predictors.wires, predictors.wires.told);
         if self.awake == 0 {
             match coded {
                 Coded::Guessed => {}

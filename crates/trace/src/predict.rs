@@ -83,6 +83,26 @@ impl State {
         self.quick = if self.misses < PATIENCE { self.favourite | wired } else { LOOK };
     }
 
+    /// The word that is expected, if that takes neither a table nor a wire.
+    #[inline(always)]
+    const fn expects(&self, [before, _, before2]: [u64; 3]) -> Option<u64> {
+        Some(match self.quick {
+            0 => self.last.wrapping_add(self.delta),
+            2 => before.wrapping_add(self.offset),
+            4 => self.last,
+            5 => before2.wrapping_add(self.offset2),
+            _ => return None,
+        })
+    }
+
+    /// The slot's word was the expected one, after those given, which move on.
+    #[inline(always)]
+    fn was_right(&mut self, word: u64, recent: &mut [u64; 3]) {
+        self.misses = self.misses.saturating_sub(1);
+        let delta = self.went(word, (recent[0], recent[2]));
+        pass_by(recent, word, delta);
+    }
+
     /// The slot's word was this one, after two others in the stream. By how much it moved.
     #[inline]
     fn went(&mut self, word: u64, (before, before2): (u64, u64)) -> u64 {
@@ -94,6 +114,14 @@ impl State {
         self.last = word;
         delta
     }
+}
+
+/// The stream has gone past a word that moved by `delta`.
+#[inline(always)]
+const fn pass_by(recent: &mut [u64; 3], word: u64, delta: u64) {
+    recent[1] = if delta != 0 { word } else { recent[1] };
+    recent[2] = recent[0];
+    recent[0] = word;
 }
 
 /// Whether a token's predictor needs no table. Where such a predictor goes on being right, the tables learn
@@ -118,8 +146,6 @@ pub(crate) struct Predictors {
     /// outer two, which are written one by one, are then not loaded as one.
     recent: [u64; 3],
     pub(crate) wires: Wires,
-    /// Packer only: what the last word told of memory.
-    pub(crate) told: Told,
     /// Packer only: by how much each slot's wire was wrong last.
     offs: Vec<u64>,
 }
@@ -139,7 +165,6 @@ impl Predictors {
             bits: 0,
             recent: [0; 3],
             wires: Wires::new(),
-            told: Told { place: 0, value: 0, news: false },
             offs: Vec::new(),
         }
     }
@@ -189,7 +214,7 @@ impl Predictors {
     }
 
     /// A token of a slot.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get_token(&mut self, from: &mut Decoding, bytes: &[u8], slot: u32) -> Parse<u8> {
         let tree = self.tokens.get_mut(slot as usize).ok_or(Flaw("a slot is out of range"))?;
         if !from.get(bytes, &mut tree[0]) {
@@ -210,23 +235,22 @@ impl Predictors {
     #[inline(always)]
     fn quick(&mut self, slot: u32, is: impl FnOnce(u64) -> bool) -> Option<u64> {
         let state = self.slots.get_mut(slot as usize)?;
-        let [before, _, before2] = self.recent;
-        let word = match state.quick {
-            0 => state.last.wrapping_add(state.delta),
-            2 => before.wrapping_add(state.offset),
-            4 => state.last,
-            5 => before2.wrapping_add(state.offset2),
-            1 | 3 | 6 => return self.quick_by_table(slot, is),
-            LOOK => return None,
-            _ => return self.quick_wired(slot, is),
-        };
+        let Some(word) = state.expects(self.recent) else { return self.quick_else(slot, is) };
         if !is(word) {
             return None;
         }
-        state.misses = state.misses.saturating_sub(1);
-        let delta = state.went(word, (before, before2));
-        self.passed(word, delta);
+        state.was_right(word, &mut self.recent);
         Some(word)
+    }
+
+    /// The same where that takes a table or a wire.
+    #[inline(always)]
+    fn quick_else(&mut self, slot: u32, is: impl FnOnce(u64) -> bool) -> Option<u64> {
+        match self.slots.get(slot as usize)?.quick {
+            LOOK => None,
+            quick if quick >= WIRED => self.quick_wired(slot, is),
+            _ => self.quick_by_table(slot, is),
+        }
     }
 
     /// The same where the slot has a wire, whose part comes last.
@@ -239,14 +263,11 @@ impl Predictors {
                 if !is(word) {
                     return None;
                 }
-                let state = &mut self.slots[slot as usize];
-                state.misses = state.misses.saturating_sub(1);
-                let delta = state.went(word, (self.recent[0], self.recent[2]));
-                self.passed(word, delta);
+                self.slots[slot as usize].was_right(word, &mut self.recent);
                 word
             }
         };
-        self.told = self.wires.update(slot, word, Drift::Unclear);
+        self.wires.update(slot, word, Drift::Unclear);
         Some(word)
     }
 
@@ -264,20 +285,18 @@ impl Predictors {
         if !is(word) {
             return None;
         }
-        state.misses = state.misses.saturating_sub(1);
-        let delta = state.went(word, (self.recent[0], self.recent[2]));
+        state.was_right(word, &mut self.recent);
         state.step = word.wrapping_sub(followed);
-        self.context[place.context] = delta;
+        self.context[place.context] = state.delta;
         self.follower[place.follower] = word;
-        self.passed(word, delta);
         Some(word)
     }
 
     /// The token of a word; what the token does not tell goes to `misses`, and what it told of memory stands in
-    /// `told` afterwards.
+    /// the wires' `told` afterwards.
     #[inline]
     pub(crate) fn encode(&mut self, slot: u32, word: u64, misses: &mut [Vec<u8>]) -> (u8, Coded) {
-        self.told = Told::default();
+        self.wires.told = Told::default();
         let favourite = self.slots[slot as usize].favourite;
         if self.quick(slot, |w| w == word).is_some() {
             return (0, if favourite == BY_WIRE { Coded::Wired } else { Coded::Guessed });
@@ -307,29 +326,18 @@ impl Predictors {
             _ if means == BY_WIRE + 1 => Coded::Wired,
             _ => Coded::Guessed,
         };
-        self.told = self.update(slot, word, means, &place);
+        self.update(slot, word, means, &place);
         (token, coded)
     }
 
     /// What is learned from a calm word.
     #[inline]
-    fn update_calm(&mut self, slot: u32, word: u64) -> Told {
+    fn update_calm(&mut self, slot: u32, word: u64) {
         let state = &mut self.slots[slot as usize];
-        state.misses = state.misses.saturating_sub(1);
-        let delta = state.went(word, (self.recent[0], self.recent[2]));
-        let wired = state.wired;
-        self.passed(word, delta);
-        if wired { self.wires.update(slot, word, Drift::Unclear) } else { Told::default() }
-    }
-
-    /// The stream has gone past a word that moved by `delta`.
-    #[inline]
-    const fn passed(&mut self, word: u64, delta: u64) {
-        if delta != 0 {
-            self.recent[1] = word;
+        state.was_right(word, &mut self.recent);
+        if state.wired {
+            self.wires.update(slot, word, Drift::Unclear);
         }
-        self.recent[2] = self.recent[0];
-        self.recent[0] = word;
     }
 
     /// The predictor to name, if one is right. A slot that expects written words is not
@@ -354,17 +362,45 @@ impl Predictors {
         right
     }
 
-    /// The word of token 0.
-    #[inline]
-    pub(crate) fn decode_expected(&mut self, slot: u32, misses: &mut Misses<'_>) -> Parse<u64> {
-        if let Some(word) = self.quick(slot, |_| true) {
+    /// The words of slots' tokens. The last words of the stream stay in registers as long as all is simple.
+    #[inline(always)]
+    pub(crate) fn decode_all(
+        &mut self,
+        coded: impl Iterator<Item = (u32, u8)>,
+        misses: &mut Misses<'_>,
+        words: &mut [u64],
+    ) -> Parse<()> {
+        let mut recent = self.recent;
+        for ((slot, token), word) in coded.zip(words) {
+            if token == 0
+                && let Some(state) = self.slots.get_mut(slot as usize)
+                && let Some(expected) = state.expects(recent)
+            {
+                state.was_right(expected, &mut recent);
+                *word = expected;
+                continue;
+            }
+            self.recent = recent;
+            *word = self.decode_else(slot, token, misses)?;
+            recent = self.recent;
+        }
+        self.recent = recent;
+        Ok(())
+    }
+
+    /// The word of a token where it takes more than the slot itself.
+    #[inline(never)]
+    fn decode_else(&mut self, slot: u32, token: u8, misses: &mut Misses<'_>) -> Parse<u64> {
+        if token == 0
+            && let Some(word) = self.quick_else(slot, |_| true)
+        {
             return Ok(word);
         }
-        self.decode(slot, 0, misses)
+        self.decode(slot, token, misses)
     }
 
     /// The word of a token.
-    pub(crate) fn decode(&mut self, slot: u32, token: u8, misses: &mut Misses<'_>) -> Parse<u64> {
+    fn decode(&mut self, slot: u32, token: u8, misses: &mut Misses<'_>) -> Parse<u64> {
         let state = *self.slots.get(slot as usize).ok_or(Flaw("a slot is out of range"))?;
         let place = self.place(slot, &state);
         let means = match token {
@@ -460,7 +496,7 @@ impl Predictors {
     }
 
     #[inline]
-    fn update(&mut self, slot: u32, word: u64, means: u8, place: &Place) -> Told {
+    fn update(&mut self, slot: u32, word: u64, means: u8, place: &Place) {
         let state = &mut self.slots[slot as usize];
         if means == state.favourite + 1 && state.misses < PATIENCE && is_calm(means) {
             return self.update_calm(slot, word);
@@ -482,16 +518,16 @@ impl Predictors {
         }
         state.settle();
         let wired = state.wired;
-        self.passed(word, delta);
+        pass_by(&mut self.recent, word, delta);
         if !wired {
-            return Told::default();
+            return;
         }
         let drift = match means {
             FROM_WIRE => Drift::Constant,
             _ if means > PREDICTORS => Drift::Content,
             _ => Drift::Unclear,
         };
-        self.wires.update(slot, word, drift)
+        self.wires.update(slot, word, drift);
     }
 }
 

@@ -120,19 +120,22 @@ impl Sequence {
         guess
     }
 
+    /// Whether something of what follows is not as expected; [`Sequence::decode`] comes next if so.
+    #[inline(always)]
+    pub(crate) fn is_uneasy(&mut self, from: &mut Decoding, bytes: &[u8]) -> bool {
+        from.get(bytes, &mut self.after[self.previous as usize].uneasy)
+    }
+
     /// Which guess tells the next block; [`Sequence::decode_missed`] comes next.
-    #[inline]
-    pub(crate) fn decode(&mut self, from: &mut Decoding, bytes: &[u8]) -> Option<Guess> {
+    #[inline(always)]
+    pub(crate) fn decode(&mut self, from: &mut Decoding, bytes: &[u8]) -> Guess {
         let after = &mut self.after[self.previous as usize];
-        if !from.get(bytes, &mut after.uneasy) {
-            return None;
-        }
         let right = after.wrong.iter_mut().position(|chance| !from.get(bytes, chance));
-        Some(match right {
+        match right {
             Some(0) => Guess::History,
             Some(rank) => Guess::Successor(rank as u8 - 1),
             None => Guess::None,
-        })
+        }
     }
 
     /// Whether not all words of a block are as expected, if its guess was not the table's.

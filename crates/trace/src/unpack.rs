@@ -8,6 +8,7 @@
 
 use ichnos_base::{BlockId, Event, GuestVa, Record};
 
+use crate::block::Word;
 use crate::bytes::{Cursor, Parse};
 use crate::chunk::MAX_RECORDS;
 use crate::coder::Decoding;
@@ -27,6 +28,9 @@ use crate::wire::Wire;
 /// How many executions come at a time: few enough that they and their words
 /// stay in the first cache level.
 pub(crate) const BURST: usize = 1024;
+
+/// Room for the words of a usual burst.
+const ROOM: usize = 4 * BURST;
 
 /// What a decoder fills: consecutive block executions of one thread, or what lies between.
 #[derive(Debug, Default)]
@@ -81,6 +85,8 @@ pub(crate) struct Unpacker {
     pub(crate) values: ValueReader,
     pub(crate) has_values: bool,
     loose_last: u64,
+    /// The tokens of an execution; kept for its memory.
+    tokens: Vec<u8>,
     ahead: Ahead,
     /// The next block, if it was already looked at, and whether not all its words are as expected.
     peeked: Option<(BlockId, bool)>,
@@ -98,6 +104,7 @@ impl Unpacker {
             values: ValueReader { values: Values::new(), tokens: 0, written: 0 },
             has_values: false,
             loose_last: 0,
+            tokens: Vec::new(),
             ahead: Ahead::default(),
             peeked: None,
             ended: true,
@@ -253,6 +260,7 @@ impl Unpacker {
             flex: column(FLEX),
         };
         let mut next = self.peeked.take();
+        let mut filled = 0;
         while burst.blocks.len() < BURST {
             let (id, missed) = match next.take() {
                 Some(next) => next,
@@ -266,22 +274,24 @@ impl Unpacker {
             self.sequence.update(id);
             burst.blocks.push(id);
             let predictors = &mut self.predictors;
-            burst.words.reserve(entry.shape.words.len());
-            if !missed {
-                for word in &entry.shape.words {
-                    burst.words.push(predictors.decode_expected(word.slot.0, &mut from.misses)?);
-                }
+            let words = &*entry.shape.words;
+            let end = filled + words.len();
+            if end > burst.words.len() {
+                burst.words.resize(end.next_power_of_two().max(ROOM), 0);
+            }
+            let out = &mut burst.words[filled..end];
+            filled = end;
+            if missed {
+                from.unexpected(words, predictors, (&mut self.tokens, out))?;
             } else {
-                for word in &entry.shape.words {
-                    let token =
-                        predictors.get_token(&mut from.decoding, from.codes, word.slot.0)?;
-                    burst.words.push(predictors.decode(word.slot.0, token, &mut from.misses)?);
-                }
+                let expected = words.iter().map(|word| (word.slot.0, 0));
+                predictors.decode_all(expected, &mut from.misses, out)?;
             }
             if entry.shape.flexes > 0 {
                 from.flexes(&entry.block.steps, predictors, burst)?;
             }
         }
+        burst.words.truncate(filled);
         if self.ahead.until_mark > 0 {
             self.ahead.until_mark -= 1;
             let next = from.block(&mut self.sequence)?;
@@ -330,17 +340,48 @@ struct Columns<'a> {
 }
 
 impl Columns<'_> {
+    /// The next block, and whether not all its words are as expected.
     #[inline(always)]
     fn block(&mut self, sequence: &mut Sequence) -> Parse<(BlockId, bool)> {
-        let Some(guess) = sequence.decode(&mut self.decoding, self.codes) else {
-            return Ok((sequence.by_history(), false));
-        };
+        if sequence.is_uneasy(&mut self.decoding, self.codes) {
+            self.uneasy_block(sequence)
+        } else {
+            Ok((sequence.by_history(), false))
+        }
+    }
+
+    /// The same where something is not as expected.
+    #[inline(never)]
+    fn uneasy_block(&mut self, sequence: &mut Sequence) -> Parse<(BlockId, bool)> {
+        let mut decoding = self.decoding;
+        let guess = sequence.decode(&mut decoding, self.codes);
         let id = match guess {
-            Guess::History => return Ok((sequence.by_history(), true)),
+            Guess::History => sequence.by_history(),
             Guess::Successor(rank) => sequence.successor(rank),
             Guess::None => BlockId(self.ids.u32()?),
         };
-        Ok((id, sequence.decode_missed(&mut self.decoding, self.codes, id)))
+        let known = guess == Guess::History;
+        let missed = known || sequence.decode_missed(&mut decoding, self.codes, id);
+        self.decoding = decoding;
+        Ok((id, missed))
+    }
+
+    /// The words of an execution that are not all as expected. Tokens depend on no words, so all are read first.
+    #[inline(never)]
+    fn unexpected(
+        &mut self,
+        words: &[Word],
+        predictors: &mut Predictors,
+        (tokens, out): (&mut Vec<u8>, &mut [u64]),
+    ) -> Parse<()> {
+        tokens.clear();
+        let mut decoding = self.decoding;
+        for word in words {
+            tokens.push(predictors.get_token(&mut decoding, self.codes, word.slot.0)?);
+        }
+        self.decoding = decoding;
+        let coded = words.iter().zip(&*tokens).map(|(word, token)| (word.slot.0, *token));
+        predictors.decode_all(coded, &mut self.misses, out)
     }
 
     #[cold]

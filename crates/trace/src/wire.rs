@@ -151,11 +151,15 @@ pub(crate) struct Wires {
     /// Empty until there is a wire.
     memory: Vec<u64>,
     bits: u32,
+    /// Packer only: what the last word told of memory. It is written here and not handed back: the unpacker, which never
+    /// looks, would wait for it.
+    pub(crate) told: Told,
 }
 
 impl Wires {
     pub(crate) const fn new() -> Self {
-        Self { of_slot: Vec::new(), cells: Vec::new(), memory: Vec::new(), bits: 0 }
+        let told = Told { place: 0, value: 0, news: false };
+        Self { of_slot: Vec::new(), cells: Vec::new(), memory: Vec::new(), bits: 0, told }
     }
 
     /// Forgets everything: a chunk begins.
@@ -210,10 +214,11 @@ impl Wires {
 
     /// The slot's word was this one. Only for slots with a wire.
     #[inline]
-    pub(crate) fn update(&mut self, slot: u32, word: u64, drift: Drift) -> Told {
-        let mut told = Told::default();
+    pub(crate) fn update(&mut self, slot: u32, word: u64, drift: Drift) {
+        let told = &mut self.told;
+        *told = Told::default();
         let mask = (1 << self.bits) - 1;
-        let Some(wire) = self.of_slot.get_mut(slot as usize) else { return told };
+        let Some(wire) = self.of_slot.get_mut(slot as usize) else { return };
         let place = (word >> wire.grain) as usize & mask;
         if wire.from != 0 {
             let cell = &mut self.cells[usize::from(wire.from) % CELLS];
@@ -252,6 +257,5 @@ impl Wires {
             self.cells[usize::from(wire.content) % CELLS] =
                 Cell { value: self.memory[place], place: place as u32 + 1, fresh: true };
         }
-        told
     }
 }

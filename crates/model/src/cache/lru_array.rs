@@ -7,8 +7,9 @@
 
 use super::array::{Array, Filled, Found};
 use super::config::CacheConfig;
-use super::entry::{Resident, entry, flags, place_of, same};
+use super::entry::{DIRTY, PREFETCHED, Resident, entry, flags, place_of, same};
 use super::index::Index;
+use crate::outline::{Step, What};
 
 /// LRU in sets.
 #[derive(Debug)]
@@ -73,16 +74,74 @@ impl LruArray {
             *first = (word | set) & !clear;
             return Some(flags(word));
         }
-        let word = match words.len() {
-            8 => find_fixed::<8>(words, key)?,
-            16 => find_fixed::<16>(words, key)?,
-            4 => find_fixed::<4>(words, key)?,
-            12 => find_fixed::<12>(words, key)?,
-            _ => find(words, key)?,
-        };
-        words[0] = (word | set) & !clear;
-        Some(flags(word))
+        touch_older(words, key, set, clear)
     }
+
+    /// Makes loads and stores as long as each lies in one line that is there; answers how many were made. Lines that had been
+    /// prefetched are counted.
+    #[inline]
+    pub(crate) fn run(&mut self, run: &Run<'_>, prefetched: &mut u64) -> usize {
+        match self.index {
+            Index::Mask(mask) => self.run_in(run, prefetched, |line| (line & mask) as usize),
+            index => self.run_in(run, prefetched, |line| index.set(line)),
+        }
+    }
+
+    #[inline(always)]
+    fn run_in(&mut self, run: &Run<'_>, prefetched: &mut u64, set: impl Fn(u64) -> usize) -> usize {
+        let Run { steps, words, space, shift, dirties } = *run;
+        let (ways, sets) = (self.ways, &mut *self.words);
+        let line_mask = (1 << shift) - 1;
+        let ends = |(step, &word): (&Step, &u64)| {
+            let at = word ^ space;
+            let key = entry(at >> shift);
+            let start = set(at >> shift) * ways;
+            let dirty = if step.what == What::Store { dirties } else { 0 };
+            let Some(first) = sets.get_mut(start) else { return true };
+            if (at & line_mask) + u64::from(step.size) > line_mask + 1 {
+                return true;
+            }
+            if (*first ^ key) & !DIRTY == 0 {
+                *first |= dirty;
+                return false;
+            }
+            let words = sets.get_mut(start..start + ways);
+            let flags = words.and_then(|words| touch_older(words, key, dirty, PREFETCHED));
+            *prefetched += flags.unwrap_or(0) / PREFETCHED;
+            flags.is_none()
+        };
+        let count = steps.len().min(words.len());
+        steps.iter().zip(words).position(ends).unwrap_or(count)
+    }
+}
+
+/// Loads and stores of a cache.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run<'a> {
+    /// What they are.
+    pub(crate) steps: &'a [Step],
+    /// Their addresses, before their space is put in.
+    pub(crate) words: &'a [u64],
+    pub(crate) space: u64,
+    /// Bytes of a line as a power of two.
+    pub(crate) shift: u32,
+    /// The flag that a store sets.
+    pub(crate) dirties: u64,
+}
+
+/// Makes a line of a set that is present, but not the most recent one, the most recent one, with flags set and cleared, and
+/// tells the flags it had.
+#[inline(always)]
+fn touch_older(words: &mut [u64], key: u64, set: u64, clear: u64) -> Option<u64> {
+    let word = match words.len() {
+        8 => find_fixed::<8>(words, key)?,
+        16 => find_fixed::<16>(words, key)?,
+        4 => find_fixed::<4>(words, key)?,
+        12 => find_fixed::<12>(words, key)?,
+        _ => find(words, key)?,
+    };
+    words[0] = (word | set) & !clear;
+    Some(flags(word))
 }
 
 /// Finds the word of a line and moves those before it down by one, so that the

@@ -9,9 +9,11 @@ use super::classify::{Cause, Classifier};
 use super::config::{Allocate, CacheConfig, Classify, Inclusion, WritePolicy};
 use super::entry::{DIRTY, PREFETCHED, Resident};
 use super::filter::{Filterable, Front};
+use super::lru_array::Run;
 use super::settled::{Settled, Stores};
 use super::stats::CacheStats;
 use crate::Kind;
+use crate::outline::Step;
 use crate::prefetch::Prefetcher;
 
 /// One cache.
@@ -171,6 +173,16 @@ impl Node {
             *word |= DIRTY;
         }
         true
+    }
+
+    /// Makes loads and stores as long as they are hits of a plain LRU cache, each in one line, except for counting them; answers
+    /// how many were made. Whoever asks clears the filter.
+    #[inline]
+    pub(crate) fn run(&mut self, steps: &[Step], words: &[u64], space: u64) -> usize {
+        let AnyArray::Lru(array) = &mut self.array else { return 0 };
+        let dirties = if self.write == WritePolicy::Back { DIRTY } else { 0 };
+        let run = Run { steps, words, space, shift: self.shift, dirties };
+        array.run(&run, &mut self.stats.prefetches_used)
     }
 
     /// Deals with the usual hits of a plain cache, except for counting them: under

@@ -7,17 +7,19 @@
 //!
 //! The fetches of a whole block are not looked at either while it is known that each of
 //! them is to the line last used of its set: it was so when the block was executed last, and
-//! [`Hierarchy::code_changes`], which grows with every fetch that changes the cache, says that it still is.
+//! [`Hierarchy::code_changes`], which grows with every fetch that changes the cache, says that it still is. What is left
+//! of such a block, its loads and stores, is counted at once and goes to an LRU cache in one piece ([`Node::run`]); what
+//! that could not settle is counted off again and goes the long way. No filter is kept meanwhile.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{Blocks, GuestVa, Record};
+use ichnos_base::{BlockId, Blocks, GuestVa, Record, Shapes};
 
 use super::config::{Caches, HierarchyConfig, Inclusion, Modify, Straddle};
 use super::hierarchy::{Hierarchy, NO_LOAD, Thread};
 use super::node::Node;
 use super::observe::Observe;
 use super::settled::Settled;
-use crate::outline::{Fetches, What};
+use crate::outline::{Fetches, Outline, Outlines, Step, What};
 use crate::{ByKind, Kind};
 
 /// What a loop keeps in registers. The filters here are the true ones: those of the
@@ -113,49 +115,116 @@ impl<O: Observe> Hierarchy<O> {
     pub(super) fn run_blocks(&mut self, thread: Thread, told: &Blocks<'_>) -> Thread {
         let mut outlines = std::mem::take(&mut self.outlines);
         let mut pass = self.enter_pass(thread);
-        let mut words = told.words.iter();
-        let ordered = self.graph.nodes.get(thread.ports.code).is_some_and(Node::keeps_order);
+        let mut words = told.words;
         if self.code_of != (thread.ports.code, thread.space) {
             self.code_of = (thread.ports.code, thread.space);
             self.code_changes += 1;
         }
         for &id in told.blocks {
-            let outline = outlines.get(id, told.shapes);
-            pass.instructions += u64::from(outline.insns);
-            pass.settled.fetch += u64::from(outline.quiet);
-            let (before, known) = (self.code_changes, outline.known == self.code_changes);
-            let steps = if known {
-                pass.settled.fetch += u64::from(outline.fetches);
-                outlines.others(outline)
-            } else {
-                outlines.steps(outline)
-            };
-            for step in steps {
-                if step.what == What::Fetch {
-                    let at = step.pc.offset(u64::from(step.skip));
-                    self.fetch::<false>(&mut pass, step.pc, (at, step.size));
-                    continue;
-                }
-                let Some(&word) = words.next() else { break };
-                pass.thread.pc = step.pc;
-                let addr = GuestVa(word);
-                // Two branches that are mostly foreseen, where a table of jumps would not be.
-                if step.what == What::Load {
-                    self.data::<false>(&mut pass, addr, step.size);
-                } else if step.what == What::Store {
-                    self.data::<true>(&mut pass, addr, step.size);
-                } else if step.what == What::Flush {
-                    self.hint::<true>(&mut pass, addr);
-                } else {
-                    self.hint::<false>(&mut pass, addr);
-                }
+            if pass.ordered
+                && let Some((outline, steps)) = outlines.quickly(id, self.code_changes)
+                && let Some((now, later)) = words.split_at_checked(steps.len())
+            {
+                words = later;
+                self.run_data(&mut pass, outline, (steps, now));
+                continue;
             }
-            if ordered && !known && before == self.code_changes && outline.fetches > 0 {
-                outlines.know(id, before);
-            }
+            words = self.run_block(&mut pass, &mut outlines, (id, told.shapes), words);
         }
         self.outlines = outlines;
+        if pass.ordered {
+            pass.data = Settled::NONE;
+        }
         self.leave_pass(pass)
+    }
+
+    /// Simulates one execution of a block of which only the loads and stores need be looked at.
+    #[inline(always)]
+    fn run_data(
+        &mut self,
+        pass: &mut Pass,
+        outline: &Outline,
+        (mut steps, mut words): (&[Step], &[u64]),
+    ) {
+        pass.instructions += u64::from(outline.insns);
+        pass.settled.fetch += u64::from(outline.quiet) + u64::from(outline.fetches);
+        pass.settled.load += u64::from(outline.loads);
+        pass.settled.store += u64::from(outline.stores);
+        let (port, space) = (pass.thread.ports.data, pass.thread.space);
+        while let Some(node) = self.graph.nodes.get_mut(port) {
+            let made = node.run(steps, words, space);
+            let (Some((step, steps_left)), Some((&word, words_left))) = (
+                steps.get(made..).and_then(<[_]>::split_first),
+                words.get(made..).and_then(<[_]>::split_first),
+            ) else {
+                break;
+            };
+            self.unsettled(pass, step, GuestVa(word));
+            (steps, words) = (steps_left, words_left);
+        }
+        if let Some(step) = steps.last() {
+            pass.thread.pc = step.pc;
+        }
+    }
+
+    /// A load or store that was counted as settled and is not.
+    #[inline(never)]
+    fn unsettled(&mut self, pass: &mut Pass, step: &Step, addr: GuestVa) {
+        let kind = if step.what == What::Store { Kind::Store } else { Kind::Load };
+        pass.settled[kind] -= 1;
+        pass.thread.pc = step.pc;
+        self.touch(&pass.thread, kind, addr, step.size);
+    }
+
+    /// Simulates one execution of a block, whose words come first; gives those that are left.
+    #[inline(never)]
+    fn run_block<'w>(
+        &mut self,
+        pass: &mut Pass,
+        outlines: &mut Outlines,
+        (id, shapes): (BlockId, &dyn Shapes),
+        words: &'w [u64],
+    ) -> &'w [u64] {
+        let outline = outlines.get(id, shapes);
+        pass.instructions += u64::from(outline.insns);
+        pass.settled.fetch += u64::from(outline.quiet);
+        let (before, known) = (self.code_changes, outline.known == self.code_changes);
+        let steps = if known {
+            pass.settled.fetch += u64::from(outline.fetches);
+            outlines.others(outline)
+        } else {
+            outlines.steps(outline)
+        };
+        let mut words = words.iter();
+        for step in steps {
+            if step.what == What::Fetch {
+                let at = step.pc.offset(u64::from(step.skip));
+                self.fetch::<false>(pass, step.pc, (at, step.size));
+                continue;
+            }
+            let Some(&word) = words.next() else { break };
+            pass.thread.pc = step.pc;
+            let addr = GuestVa(word);
+            // Two branches that are mostly foreseen, where a table of jumps would not be.
+            if step.what == What::Load {
+                self.data::<false>(pass, addr, step.size);
+            } else if step.what == What::Store {
+                self.data::<true>(pass, addr, step.size);
+            } else if step.what == What::Flush {
+                self.hint::<true>(pass, addr);
+            } else {
+                self.hint::<false>(pass, addr);
+            }
+        }
+        if !known && before == self.code_changes && outline.fetches > 0 && self.code_ordered(pass) {
+            outlines.know(id, before);
+        }
+        words.as_slice()
+    }
+
+    /// Whether a fetch of the line last used of its set changes nothing.
+    fn code_ordered(&self, pass: &Pass) -> bool {
+        self.graph.nodes.get(pass.thread.ports.code).is_some_and(Node::keeps_order)
     }
 
     fn enter_pass(&self, thread: Thread) -> Pass {
