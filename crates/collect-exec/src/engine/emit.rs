@@ -190,10 +190,24 @@ impl Emit {
         self.raw(&[0xf3, rex, 0x0f, 0xb8, 0xc0 | (reg.0 & 7) << 3 | reg.0 & 7]);
     }
 
-    /// `inc qword gs:[slot]`.
-    pub fn increment(&mut self, slot: u32) {
-        self.raw(&[0x65, 0x48, 0xff, 0x04, 0x25]);
+    /// Adds to the word at `gs:[slot]`.
+    pub fn add(&mut self, slot: u32, by: u32) {
+        if by == 1 {
+            self.raw(&[0x65, 0x48, 0xff, 0x04, 0x25]); // inc
+            self.raw(&slot.to_le_bytes());
+            return;
+        }
+        let short = i8::try_from(by).is_ok();
+        self.raw(&[0x65, 0x48, if short { 0x83 } else { 0x81 }, 0x04, 0x25]);
         self.raw(&slot.to_le_bytes());
+        self.raw(&by.to_le_bytes()[..if short { 1 } else { 4 }]);
+    }
+
+    /// The same by way of a register, without changing flags.
+    pub fn add_by(&mut self, reg: Gp, slot: u32, by: u32) {
+        self.load(reg, slot);
+        self.lea(reg, Some(reg), None, by as i32);
+        self.save(slot, reg);
     }
 
     /// `kmov reg, mask`, of at least so many bits: what the processor has if it has so many lanes.

@@ -40,7 +40,7 @@ impl Sifter {
         Place::In(first.reg).way(emit, first.reg);
         load_time(emit, last.reg, 0);
         time.op(emit, MOV_TO, last.reg, first.reg);
-        emit.increment(thread::COUNTERS_AT as u32 + 8 * counter);
+        emit.add(thread::COUNTERS_AT as u32 + 8 * counter, 1);
         emit.land(none);
         last.give_back(emit);
         first.give_back(emit);

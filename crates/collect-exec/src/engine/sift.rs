@@ -160,20 +160,38 @@ impl Sifter {
     }
 
     fn count(&self, draft: &mut Draft, piece: usize, pc: u64) {
+        let (insns, home) = (self.pieces[piece].clone(), draft.now);
+        let beside = match home {
+            Home::Scratch(reg) if !draft.flags_saved && self.leaves_flags(&insns) => Some(reg),
+            _ => None,
+        };
         draft.rest = 0;
-        self.free_flags(draft, self.pieces[piece].start, pc);
+        if beside.is_none() {
+            self.free_flags(draft, insns.start, pc);
+        }
         draft.site(pc, Spills::NONE);
         draft.block = self.first + piece as u32;
         let counter = thread::COUNTERS_AT as u32 + 8 * draft.block;
-        draft.emit.increment(counter);
-        let ticks = self.left[self.pieces[piece].start] * sieved::TICK;
-        if ticks > 0 {
-            draft.emit.raw(&[0x65, 0x48, 0x81, 0x04, 0x25]); // add qword gs:[clock], ticks
-            draft.emit.raw(&at::CLOCK.to_le_bytes());
-            draft.emit.raw(&ticks.to_le_bytes());
-        }
-        draft.rest = self.pieces[piece].len() as u8;
+        let ticks = self.left[insns.start] * sieved::TICK;
+        let adds = [(counter, 1), (at::CLOCK, ticks)].into_iter().filter(|&(_, by)| by > 0);
+        adds.for_each(|(place, by)| match beside {
+            Some(reg) => draft.emit.add_by(reg, place, by),
+            None => draft.emit.add(place, by),
+        });
+        draft.rest = insns.len() as u8;
         draft.site(pc, Spills::NONE);
+    }
+
+    /// Whether a piece begins with flags that are needed, and its references come when they no longer are: as between two
+    /// branches after one comparison.
+    fn leaves_flags(&self, insns: &Range<usize>) -> bool {
+        let refers = |&insn: &usize| {
+            let next = if insn + 1 < insns.end { self.left[insn + 1] } else { 0 };
+            self.left[insn] > next || !sieve::is_simple(&self.insts[insn])
+        };
+        let first = insns.clone().find(refers);
+        !self.live[insns.start].flags.is_empty()
+            && first.is_none_or(|insn| self.live[insn].flags.is_empty())
     }
 
     /// Makes the flags free for use before an instruction.
