@@ -439,7 +439,7 @@ fn a_din_trace_counts_what_dinero_counts() {
 #[test]
 fn branch_counts_are_plausible_beside_valgrinds() {
     let test = "models::branch_counts_are_plausible_beside_valgrinds";
-    if !ichnos_testkit::tool::have(test, &["valgrind"]) {
+    if !tool::have(test, &["valgrind"]) {
         return;
     }
     let (folder, program) = sample();
