@@ -132,6 +132,18 @@ const fn is_calm(token: u8) -> bool {
     CALM >> token & 1 != 0
 }
 
+/// How many lessons may wait: enough that the host fetches the places of several at once.
+const LESSONS: usize = 16;
+
+/// What a word teaches the tables.
+#[derive(Clone, Copy, Debug)]
+struct Lesson {
+    place: Place,
+    slot: u32,
+    word: u64,
+    delta: u64,
+}
+
 /// The predictors of one stream.
 #[derive(Debug)]
 pub(crate) struct Predictors {
@@ -146,13 +158,19 @@ pub(crate) struct Predictors {
     /// outer two, which are written one by one, are then not loaded as one.
     recent: [u64; 3],
     pub(crate) wires: Wires,
+    /// Unpacker only: what the tables, and the steps of slots, are still to learn. It is learned before anybody asks them. Mostly nobody
+    /// does for a while, and the places lie far apart in the host's memory.
+    lessons: [Lesson; LESSONS],
+    waiting: usize,
     /// Packer only: by how much each slot's wire was wrong last.
     offs: Vec<u64>,
 }
 
+/// The places of a word in both tables.
+#[derive(Clone, Copy, Debug)]
 struct Place {
-    context: usize,
-    follower: usize,
+    context: u32,
+    follower: u32,
 }
 
 impl Predictors {
@@ -165,6 +183,13 @@ impl Predictors {
             bits: 0,
             recent: [0; 3],
             wires: Wires::new(),
+            lessons: [Lesson {
+                place: Place { context: 0, follower: 0 },
+                slot: 0,
+                word: 0,
+                delta: 0,
+            }; LESSONS],
+            waiting: 0,
             offs: Vec::new(),
         }
     }
@@ -182,6 +207,7 @@ impl Predictors {
         }
         self.recent = [0; 3];
         self.wires.reset(bits);
+        self.waiting = 0;
         self.offs.clear();
     }
 
@@ -274,11 +300,12 @@ impl Predictors {
     /// The same where the favourite has a table.
     #[inline(always)]
     fn quick_by_table(&mut self, slot: u32, is: impl FnOnce(u64) -> bool) -> Option<u64> {
+        self.teach_all();
         let place = self.place(slot, self.slots.get(slot as usize)?);
         let state = self.slots.get_mut(slot as usize)?;
-        let followed = self.follower[place.follower];
+        let followed = self.follower[place.follower as usize];
         let word = match state.favourite {
-            1 => state.last.wrapping_add(self.context[place.context]),
+            1 => state.last.wrapping_add(self.context[place.context as usize]),
             3 => followed,
             _ => followed.wrapping_add(state.step),
         };
@@ -287,8 +314,8 @@ impl Predictors {
         }
         state.was_right(word, &mut self.recent);
         state.step = word.wrapping_sub(followed);
-        self.context[place.context] = state.delta;
-        self.follower[place.follower] = word;
+        self.context[place.context as usize] = state.delta;
+        self.follower[place.follower as usize] = word;
         Some(word)
     }
 
@@ -326,7 +353,9 @@ impl Predictors {
             _ if means == BY_WIRE + 1 => Coded::Wired,
             _ => Coded::Guessed,
         };
-        self.update(slot, word, means, &place);
+        if let Some(delta) = self.update(slot, word, means) {
+            self.teach(&Lesson { place, slot, word, delta });
+        }
         (token, coded)
     }
 
@@ -409,13 +438,54 @@ impl Predictors {
             1..=FROM_WIRE => token,
             _ => return Err(Flaw("a word's token is unknown")),
         };
-        let word = if means <= PREDICTORS {
-            self.predict((means - 1, slot), &state, &place)
-        } else {
-            self.reference((means, slot), &state).wrapping_add(misses.next(slot)?)
+        let word = match means {
+            2 | 4 | 7 => {
+                self.teach_all();
+                let state = self.slots[slot as usize];
+                self.predict((means - 1, slot), &state, &place)
+            }
+            _ if means <= PREDICTORS => self.predict_alone((means - 1, slot), &state),
+            _ => self.reference((means, slot), &state).wrapping_add(misses.next(slot)?),
         };
-        self.update(slot, word, means, &place);
+        if let Some(delta) = self.update(slot, word, means) {
+            self.teach_later(Lesson { place, slot, word, delta });
+        }
         Ok(word)
+    }
+
+    /// Lets the tables learn something before they are asked next.
+    #[inline]
+    fn teach_later(&mut self, lesson: Lesson) {
+        self.lessons[self.waiting % LESSONS] = lesson;
+        self.waiting += 1;
+        if self.waiting == LESSONS {
+            self.teach_all();
+        }
+    }
+
+    /// Nothing waits any more.
+    #[inline(always)]
+    fn teach_all(&mut self) {
+        if self.waiting > 0 {
+            self.teach_waiting();
+        }
+    }
+
+    #[inline(never)]
+    fn teach_waiting(&mut self) {
+        for at in 0..std::mem::take(&mut self.waiting) {
+            let lesson = self.lessons[at % LESSONS];
+            self.teach(&lesson);
+        }
+    }
+
+    /// The tables, and the slot's step, learn from a word.
+    #[inline(always)]
+    fn teach(&mut self, lesson: &Lesson) {
+        let Lesson { place, slot, word, delta } = *lesson;
+        self.context[place.context as usize] = delta;
+        let followed = std::mem::replace(&mut self.follower[place.follower as usize], word);
+        self.slots[slot as usize].step = word.wrapping_sub(followed);
     }
 
     /// The last word of a slot, for those who code words by other means.
@@ -433,16 +503,16 @@ impl Predictors {
     }
 
     #[inline]
-    fn index(&self, key: u64) -> usize {
-        (key.wrapping_mul(0xd6e8_feb8_6659_fd93) >> (64 - self.bits)) as usize
+    fn index(&self, key: u64) -> u32 {
+        (key.wrapping_mul(0xd6e8_feb8_6659_fd93) >> (64 - self.bits)) as u32
     }
 
     #[inline(always)]
     fn predict(&self, (which, slot): (u8, u32), state: &State, place: &Place) -> u64 {
         match which {
-            1 => state.last.wrapping_add(self.context[place.context]),
-            3 => self.follower[place.follower],
-            6 => self.follower[place.follower].wrapping_add(state.step),
+            1 => state.last.wrapping_add(self.context[place.context as usize]),
+            3 => self.follower[place.follower as usize],
+            6 => self.follower[place.follower as usize].wrapping_add(state.step),
             _ => self.predict_alone((which, slot), state),
         }
     }
@@ -495,16 +565,15 @@ impl Predictors {
         }
     }
 
+    /// The word of a slot was this one. By how much it moved, if that is for the tables to learn.
     #[inline]
-    fn update(&mut self, slot: u32, word: u64, means: u8, place: &Place) {
+    fn update(&mut self, slot: u32, word: u64, means: u8) -> Option<u64> {
         let state = &mut self.slots[slot as usize];
         if means == state.favourite + 1 && state.misses < PATIENCE && is_calm(means) {
-            return self.update_calm(slot, word);
+            self.update_calm(slot, word);
+            return None;
         }
         let delta = state.went(word, (self.recent[0], self.recent[2]));
-        self.context[place.context] = delta;
-        let followed = std::mem::replace(&mut self.follower[place.follower], word);
-        state.step = word.wrapping_sub(followed);
         if means <= PREDICTORS {
             state.favourite = means - 1;
             state.misses = state.misses.min(PATIENCE).saturating_sub(1);
@@ -519,15 +588,15 @@ impl Predictors {
         state.settle();
         let wired = state.wired;
         pass_by(&mut self.recent, word, delta);
-        if !wired {
-            return;
+        if wired {
+            let drift = match means {
+                FROM_WIRE => Drift::Constant,
+                _ if means > PREDICTORS => Drift::Content,
+                _ => Drift::Unclear,
+            };
+            self.wires.update(slot, word, drift);
         }
-        let drift = match means {
-            FROM_WIRE => Drift::Constant,
-            _ if means > PREDICTORS => Drift::Content,
-            _ => Drift::Unclear,
-        };
-        self.wires.update(slot, word, drift);
+        Some(delta)
     }
 }
 
