@@ -26,6 +26,7 @@ use crate::coder::{Chance, Decoding, Encoder};
 use crate::error::Flaw;
 use crate::learn::Coded;
 use crate::misses::{Misses, put_miss};
+use crate::slot::{LOOK, PATIENCE, State, WIRED, pass_by};
 use crate::wire::{Drift, Told, Wire, Wires, is_near};
 
 const PREDICTORS: u8 = 8;
@@ -35,94 +36,8 @@ const FROM_BEFORE: u8 = 10;
 const FROM_ANCHOR: u8 = 11;
 const FROM_WIRE: u8 = 12;
 
-/// After so many words written out a slot expects the next to be, too.
-const PATIENCE: u8 = 4;
-
 /// How often running a predictor must be right to be trusted again.
 const STREAK: u8 = 3;
-
-/// In the place of a predictor: look more closely.
-const LOOK: u8 = u8::MAX;
-/// Beside a predictor: the slot has a wire.
-const WIRED: u8 = 8;
-
-/// Just one cache line: most time goes by waiting for these.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(align(64))]
-struct State {
-    last: u64,
-    delta: u64,
-    older: u64,
-    offset: u64,
-    offset2: u64,
-    anchor: u64,
-    /// By how much the last word differed from what had followed the same mover before.
-    step: u64,
-    /// The predictor that was right last, from 0.
-    favourite: u8,
-    /// The token of the last word written out.
-    reference: u8,
-    /// Words written out running.
-    misses: u8,
-    seen: bool,
-    /// Whether the slot has a wire.
-    wired: bool,
-    /// Packer only: the predictor that was right while written words were expected,
-    /// and for how many words running.
-    rising: u8,
-    streak: u8,
-    /// The favourite, and [`WIRED`] if there is a wire, if the next word is expected by it; else [`LOOK`].
-    quick: u8,
-}
-
-impl State {
-    /// What else changed may change this.
-    #[inline]
-    const fn settle(&mut self) {
-        let wired = if self.wired { WIRED } else { 0 };
-        self.quick = if self.misses < PATIENCE { self.favourite | wired } else { LOOK };
-    }
-
-    /// The word that is expected, if that takes neither a table nor a wire.
-    #[inline(always)]
-    const fn expects(&self, [before, _, before2]: [u64; 3]) -> Option<u64> {
-        Some(match self.quick {
-            0 => self.last.wrapping_add(self.delta),
-            2 => before.wrapping_add(self.offset),
-            4 => self.last,
-            5 => before2.wrapping_add(self.offset2),
-            _ => return None,
-        })
-    }
-
-    /// The slot's word was the expected one, after those given, which move on.
-    #[inline(always)]
-    fn was_right(&mut self, word: u64, recent: &mut [u64; 3]) {
-        self.misses = self.misses.saturating_sub(1);
-        let delta = self.went(word, (recent[0], recent[2]));
-        pass_by(recent, word, delta);
-    }
-
-    /// The slot's word was this one, after two others in the stream. By how much it moved.
-    #[inline]
-    fn went(&mut self, word: u64, (before, before2): (u64, u64)) -> u64 {
-        let delta = word.wrapping_sub(self.last);
-        self.older = self.delta;
-        self.delta = delta;
-        self.offset = word.wrapping_sub(before);
-        self.offset2 = word.wrapping_sub(before2);
-        self.last = word;
-        delta
-    }
-}
-
-/// The stream has gone past a word that moved by `delta`.
-#[inline(always)]
-const fn pass_by(recent: &mut [u64; 3], word: u64, delta: u64) {
-    recent[1] = if delta != 0 { word } else { recent[1] };
-    recent[2] = recent[0];
-    recent[0] = word;
-}
 
 /// Whether a token's predictor needs no table. Where such a predictor goes on being right, the tables learn
 /// nothing: they are for what is harder, and looking at them takes time.
@@ -144,12 +59,16 @@ struct Lesson {
     delta: u64,
 }
 
+/// The chances of a slot's tokens, in one cache line: whether not 0, then which.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+struct Tree([Chance; 16]);
+
 /// The predictors of one stream.
 #[derive(Debug)]
 pub(crate) struct Predictors {
     slots: Vec<State>,
-    /// The chances of each slot's tokens: whether not 0, then which.
-    tokens: Vec<[Chance; 16]>,
+    tokens: Vec<Tree>,
     context: Vec<u64>,
     follower: Vec<u64>,
     /// Both tables have two to this many places.
@@ -200,7 +119,7 @@ impl Predictors {
         self.slots.clear();
         self.slots.resize(slots as usize, State::default());
         self.tokens.clear();
-        self.tokens.resize(slots as usize, Default::default());
+        self.tokens.resize(slots as usize, Tree::default());
         for table in [&mut self.context, &mut self.follower] {
             table.clear();
             table.resize(1 << bits, 0);
@@ -215,7 +134,7 @@ impl Predictors {
     pub(crate) fn grow(&mut self, slots: u32) {
         if self.slots.len() < slots as usize {
             self.slots.resize(slots as usize, State::default());
-            self.tokens.resize(slots as usize, Default::default());
+            self.tokens.resize(slots as usize, Tree::default());
         }
     }
 
@@ -232,7 +151,7 @@ impl Predictors {
     #[inline]
     pub(crate) fn put_token(&mut self, to: (&mut Encoder, &mut Vec<u8>), slot: u32, token: u8) {
         let (encoder, out) = to;
-        let tree = &mut self.tokens[slot as usize];
+        let Tree(tree) = &mut self.tokens[slot as usize];
         encoder.put(out, &mut tree[0], token != 0);
         if token != 0 {
             encoder.put_small(out, tree, token - 1);
@@ -242,7 +161,8 @@ impl Predictors {
     /// A token of a slot.
     #[inline(always)]
     pub(crate) fn get_token(&mut self, from: &mut Decoding, bytes: &[u8], slot: u32) -> Parse<u8> {
-        let tree = self.tokens.get_mut(slot as usize).ok_or(Flaw("a slot is out of range"))?;
+        let tree = self.tokens.get_mut(slot as usize);
+        let Tree(tree) = tree.ok_or(Flaw("a slot is out of range"))?;
         if !from.get(bytes, &mut tree[0]) {
             return Ok(0);
         }
@@ -365,8 +285,13 @@ impl Predictors {
         let state = &mut self.slots[slot as usize];
         state.was_right(word, &mut self.recent);
         if state.wired {
-            self.wires.update(slot, word, Drift::Unclear);
+            self.update_wire(slot, word, Drift::Unclear);
         }
+    }
+
+    #[inline(never)]
+    fn update_wire(&mut self, slot: u32, word: u64, drift: Drift) {
+        self.wires.update(slot, word, drift);
     }
 
     /// The predictor to name, if one is right. A slot that expects written words is not
@@ -594,10 +519,8 @@ impl Predictors {
                 _ if means > PREDICTORS => Drift::Content,
                 _ => Drift::Unclear,
             };
-            self.wires.update(slot, word, drift);
+            self.update_wire(slot, word, drift);
         }
         Some(delta)
     }
 }
-
-const _: () = assert!(size_of::<State>() == 64);
