@@ -35,8 +35,9 @@ pub(crate) enum What {
     Flush,
 }
 
-/// One block.
+/// One block, in one cache line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(align(64))]
 pub(crate) struct Outline {
     /// Its instructions.
     pub(crate) insns: u32,

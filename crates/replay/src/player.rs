@@ -139,13 +139,14 @@ impl<'r> Player<'r> {
         let mut rest = Rest::new(burst);
         let mut stretch = Stretch { roadmap, burst, blocks: 0..0, words: 0..0 };
         let mut out = Outlet { playing, decoder, sink, enough: false };
-        let mut blocks = burst.blocks.iter().peekable();
-        while let Some(id) = blocks.next() {
-            let Some(entry) = roadmap.get(*id) else {
+        let mut entries = burst.blocks.iter().map(|id| roadmap.get(*id));
+        let mut next = entries.next().flatten();
+        for id in &burst.blocks {
+            let Some(entry) = next else {
                 return Err(out.refuse("it needs a block that is not there"));
             };
-            let next = blocks.peek().and_then(|next| roadmap.get(**next));
-            let leave = next.map_or(burst.leave, |next| Leave::Next(next.block.entry));
+            next = entries.next().flatten();
+            let leave = next.map_or(burst.leave, |next| Leave::Next(next.shape.entry));
             if !announcer.is_settled(*id)
                 && let Some(code) = announcer.news(*id, &entry.block)
             {

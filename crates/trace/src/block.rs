@@ -53,27 +53,32 @@ pub struct Word {
     pub record: u32,
 }
 
-/// What a block comes to.
+/// What a block comes to. What is looked at for every execution comes first, in one cache line.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub struct Shape {
-    /// The records of one execution, with addresses of words left 0 and the last
-    /// branch taken; exact only if the shape is plain.
-    pub template: Box<[Record]>,
     /// The words that one execution takes from the stream, in order.
     pub words: Box<[Word]>,
-    /// How many flexible instructions there are.
-    pub flexes: u32,
-    /// Only instructions, word references and exits, of which the last alone
-    /// can be taken: one execution is the template with its words filled in.
-    pub plain: bool,
+    /// The address of the first instruction.
+    pub entry: GuestVa,
     /// The block's last step, if that is an exit.
     pub last_exit: Option<(ExitKind, GuestVa)>,
-    /// The address after the last instruction.
-    pub end: GuestVa,
     /// What one execution to the end counts, without flexible accesses and with the last
     /// branch taken.
     pub tally: Tally,
+    /// Only instructions, word references and exits, of which the last alone
+    /// can be taken: one execution is the template with its words filled in.
+    pub plain: bool,
+    /// How many flexible instructions there are.
+    pub flexes: u32,
+    /// The records of one execution, with addresses of words left 0 and the last
+    /// branch taken; exact only if the shape is plain.
+    pub template: Box<[Record]>,
+    /// The address after the last instruction.
+    pub end: GuestVa,
 }
+
+const _: () = assert!(std::mem::offset_of!(Shape, template) <= 64);
 
 /// What one execution of a block counts, in little room: it is looked at for every execution.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -194,6 +199,7 @@ impl Block {
             }
         }
         Shape {
+            entry: self.entry,
             template: layout.template.into(),
             words: layout.words.into(),
             flexes: layout.flexes,

@@ -62,6 +62,7 @@ mod roadmap_codec;
 mod salvage;
 mod scan;
 mod sequence;
+mod slot;
 mod step;
 mod stream;
 mod study;

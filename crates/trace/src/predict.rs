@@ -26,6 +26,7 @@ use crate::coder::{Chance, Decoding, Encoder};
 use crate::error::Flaw;
 use crate::learn::Coded;
 use crate::misses::{Misses, put_miss};
+use crate::slot::{LOOK, PATIENCE, State, WIRED, pass_by};
 use crate::wire::{Drift, Told, Wire, Wires, is_near};
 
 const PREDICTORS: u8 = 8;
@@ -35,94 +36,8 @@ const FROM_BEFORE: u8 = 10;
 const FROM_ANCHOR: u8 = 11;
 const FROM_WIRE: u8 = 12;
 
-/// After so many words written out a slot expects the next to be, too.
-const PATIENCE: u8 = 4;
-
 /// How often running a predictor must be right to be trusted again.
 const STREAK: u8 = 3;
-
-/// In the place of a predictor: look more closely.
-const LOOK: u8 = u8::MAX;
-/// Beside a predictor: the slot has a wire.
-const WIRED: u8 = 8;
-
-/// Just one cache line: most time goes by waiting for these.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(align(64))]
-struct State {
-    last: u64,
-    delta: u64,
-    older: u64,
-    offset: u64,
-    offset2: u64,
-    anchor: u64,
-    /// By how much the last word differed from what had followed the same mover before.
-    step: u64,
-    /// The predictor that was right last, from 0.
-    favourite: u8,
-    /// The token of the last word written out.
-    reference: u8,
-    /// Words written out running.
-    misses: u8,
-    seen: bool,
-    /// Whether the slot has a wire.
-    wired: bool,
-    /// Packer only: the predictor that was right while written words were expected,
-    /// and for how many words running.
-    rising: u8,
-    streak: u8,
-    /// The favourite, and [`WIRED`] if there is a wire, if the next word is expected by it; else [`LOOK`].
-    quick: u8,
-}
-
-impl State {
-    /// What else changed may change this.
-    #[inline]
-    const fn settle(&mut self) {
-        let wired = if self.wired { WIRED } else { 0 };
-        self.quick = if self.misses < PATIENCE { self.favourite | wired } else { LOOK };
-    }
-
-    /// The word that is expected, if that takes neither a table nor a wire.
-    #[inline(always)]
-    const fn expects(&self, [before, _, before2]: [u64; 3]) -> Option<u64> {
-        Some(match self.quick {
-            0 => self.last.wrapping_add(self.delta),
-            2 => before.wrapping_add(self.offset),
-            4 => self.last,
-            5 => before2.wrapping_add(self.offset2),
-            _ => return None,
-        })
-    }
-
-    /// The slot's word was the expected one, after those given, which move on.
-    #[inline(always)]
-    fn was_right(&mut self, word: u64, recent: &mut [u64; 3]) {
-        self.misses = self.misses.saturating_sub(1);
-        let delta = self.went(word, (recent[0], recent[2]));
-        pass_by(recent, word, delta);
-    }
-
-    /// The slot's word was this one, after two others in the stream. By how much it moved.
-    #[inline]
-    fn went(&mut self, word: u64, (before, before2): (u64, u64)) -> u64 {
-        let delta = word.wrapping_sub(self.last);
-        self.older = self.delta;
-        self.delta = delta;
-        self.offset = word.wrapping_sub(before);
-        self.offset2 = word.wrapping_sub(before2);
-        self.last = word;
-        delta
-    }
-}
-
-/// The stream has gone past a word that moved by `delta`.
-#[inline(always)]
-const fn pass_by(recent: &mut [u64; 3], word: u64, delta: u64) {
-    recent[1] = if delta != 0 { word } else { recent[1] };
-    recent[2] = recent[0];
-    recent[0] = word;
-}
 
 /// Whether a token's predictor needs no table. Where such a predictor goes on being right, the tables learn
 /// nothing: they are for what is harder, and looking at them takes time.
@@ -132,12 +47,28 @@ const fn is_calm(token: u8) -> bool {
     CALM >> token & 1 != 0
 }
 
+/// How many lessons may wait: enough that the host fetches the places of several at once.
+const LESSONS: usize = 16;
+
+/// What a word teaches the tables.
+#[derive(Clone, Copy, Debug)]
+struct Lesson {
+    place: Place,
+    slot: u32,
+    word: u64,
+    delta: u64,
+}
+
+/// The chances of a slot's tokens, in one cache line: whether not 0, then which.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+struct Tree([Chance; 16]);
+
 /// The predictors of one stream.
 #[derive(Debug)]
 pub(crate) struct Predictors {
     slots: Vec<State>,
-    /// The chances of each slot's tokens: whether not 0, then which.
-    tokens: Vec<[Chance; 16]>,
+    tokens: Vec<Tree>,
     context: Vec<u64>,
     follower: Vec<u64>,
     /// Both tables have two to this many places.
@@ -146,13 +77,19 @@ pub(crate) struct Predictors {
     /// outer two, which are written one by one, are then not loaded as one.
     recent: [u64; 3],
     pub(crate) wires: Wires,
+    /// Unpacker only: what the tables, and the steps of slots, are still to learn. It is learned before anybody asks them. Mostly nobody
+    /// does for a while, and the places lie far apart in the host's memory.
+    lessons: [Lesson; LESSONS],
+    waiting: usize,
     /// Packer only: by how much each slot's wire was wrong last.
     offs: Vec<u64>,
 }
 
+/// The places of a word in both tables.
+#[derive(Clone, Copy, Debug)]
 struct Place {
-    context: usize,
-    follower: usize,
+    context: u32,
+    follower: u32,
 }
 
 impl Predictors {
@@ -165,6 +102,13 @@ impl Predictors {
             bits: 0,
             recent: [0; 3],
             wires: Wires::new(),
+            lessons: [Lesson {
+                place: Place { context: 0, follower: 0 },
+                slot: 0,
+                word: 0,
+                delta: 0,
+            }; LESSONS],
+            waiting: 0,
             offs: Vec::new(),
         }
     }
@@ -175,13 +119,14 @@ impl Predictors {
         self.slots.clear();
         self.slots.resize(slots as usize, State::default());
         self.tokens.clear();
-        self.tokens.resize(slots as usize, Default::default());
+        self.tokens.resize(slots as usize, Tree::default());
         for table in [&mut self.context, &mut self.follower] {
             table.clear();
             table.resize(1 << bits, 0);
         }
         self.recent = [0; 3];
         self.wires.reset(bits);
+        self.waiting = 0;
         self.offs.clear();
     }
 
@@ -189,7 +134,7 @@ impl Predictors {
     pub(crate) fn grow(&mut self, slots: u32) {
         if self.slots.len() < slots as usize {
             self.slots.resize(slots as usize, State::default());
-            self.tokens.resize(slots as usize, Default::default());
+            self.tokens.resize(slots as usize, Tree::default());
         }
     }
 
@@ -206,7 +151,7 @@ impl Predictors {
     #[inline]
     pub(crate) fn put_token(&mut self, to: (&mut Encoder, &mut Vec<u8>), slot: u32, token: u8) {
         let (encoder, out) = to;
-        let tree = &mut self.tokens[slot as usize];
+        let Tree(tree) = &mut self.tokens[slot as usize];
         encoder.put(out, &mut tree[0], token != 0);
         if token != 0 {
             encoder.put_small(out, tree, token - 1);
@@ -216,7 +161,8 @@ impl Predictors {
     /// A token of a slot.
     #[inline(always)]
     pub(crate) fn get_token(&mut self, from: &mut Decoding, bytes: &[u8], slot: u32) -> Parse<u8> {
-        let tree = self.tokens.get_mut(slot as usize).ok_or(Flaw("a slot is out of range"))?;
+        let tree = self.tokens.get_mut(slot as usize);
+        let Tree(tree) = tree.ok_or(Flaw("a slot is out of range"))?;
         if !from.get(bytes, &mut tree[0]) {
             return Ok(0);
         }
@@ -274,11 +220,12 @@ impl Predictors {
     /// The same where the favourite has a table.
     #[inline(always)]
     fn quick_by_table(&mut self, slot: u32, is: impl FnOnce(u64) -> bool) -> Option<u64> {
+        self.teach_all();
         let place = self.place(slot, self.slots.get(slot as usize)?);
         let state = self.slots.get_mut(slot as usize)?;
-        let followed = self.follower[place.follower];
+        let followed = self.follower[place.follower as usize];
         let word = match state.favourite {
-            1 => state.last.wrapping_add(self.context[place.context]),
+            1 => state.last.wrapping_add(self.context[place.context as usize]),
             3 => followed,
             _ => followed.wrapping_add(state.step),
         };
@@ -287,8 +234,8 @@ impl Predictors {
         }
         state.was_right(word, &mut self.recent);
         state.step = word.wrapping_sub(followed);
-        self.context[place.context] = state.delta;
-        self.follower[place.follower] = word;
+        self.context[place.context as usize] = state.delta;
+        self.follower[place.follower as usize] = word;
         Some(word)
     }
 
@@ -326,7 +273,9 @@ impl Predictors {
             _ if means == BY_WIRE + 1 => Coded::Wired,
             _ => Coded::Guessed,
         };
-        self.update(slot, word, means, &place);
+        if let Some(delta) = self.update(slot, word, means) {
+            self.teach(&Lesson { place, slot, word, delta });
+        }
         (token, coded)
     }
 
@@ -336,8 +285,13 @@ impl Predictors {
         let state = &mut self.slots[slot as usize];
         state.was_right(word, &mut self.recent);
         if state.wired {
-            self.wires.update(slot, word, Drift::Unclear);
+            self.update_wire(slot, word, Drift::Unclear);
         }
+    }
+
+    #[inline(never)]
+    fn update_wire(&mut self, slot: u32, word: u64, drift: Drift) {
+        self.wires.update(slot, word, drift);
     }
 
     /// The predictor to name, if one is right. A slot that expects written words is not
@@ -409,13 +363,54 @@ impl Predictors {
             1..=FROM_WIRE => token,
             _ => return Err(Flaw("a word's token is unknown")),
         };
-        let word = if means <= PREDICTORS {
-            self.predict((means - 1, slot), &state, &place)
-        } else {
-            self.reference((means, slot), &state).wrapping_add(misses.next(slot)?)
+        let word = match means {
+            2 | 4 | 7 => {
+                self.teach_all();
+                let state = self.slots[slot as usize];
+                self.predict((means - 1, slot), &state, &place)
+            }
+            _ if means <= PREDICTORS => self.predict_alone((means - 1, slot), &state),
+            _ => self.reference((means, slot), &state).wrapping_add(misses.next(slot)?),
         };
-        self.update(slot, word, means, &place);
+        if let Some(delta) = self.update(slot, word, means) {
+            self.teach_later(Lesson { place, slot, word, delta });
+        }
         Ok(word)
+    }
+
+    /// Lets the tables learn something before they are asked next.
+    #[inline]
+    fn teach_later(&mut self, lesson: Lesson) {
+        self.lessons[self.waiting % LESSONS] = lesson;
+        self.waiting += 1;
+        if self.waiting == LESSONS {
+            self.teach_all();
+        }
+    }
+
+    /// Nothing waits any more.
+    #[inline(always)]
+    fn teach_all(&mut self) {
+        if self.waiting > 0 {
+            self.teach_waiting();
+        }
+    }
+
+    #[inline(never)]
+    fn teach_waiting(&mut self) {
+        for at in 0..std::mem::take(&mut self.waiting) {
+            let lesson = self.lessons[at % LESSONS];
+            self.teach(&lesson);
+        }
+    }
+
+    /// The tables, and the slot's step, learn from a word.
+    #[inline(always)]
+    fn teach(&mut self, lesson: &Lesson) {
+        let Lesson { place, slot, word, delta } = *lesson;
+        self.context[place.context as usize] = delta;
+        let followed = std::mem::replace(&mut self.follower[place.follower as usize], word);
+        self.slots[slot as usize].step = word.wrapping_sub(followed);
     }
 
     /// The last word of a slot, for those who code words by other means.
@@ -433,16 +428,16 @@ impl Predictors {
     }
 
     #[inline]
-    fn index(&self, key: u64) -> usize {
-        (key.wrapping_mul(0xd6e8_feb8_6659_fd93) >> (64 - self.bits)) as usize
+    fn index(&self, key: u64) -> u32 {
+        (key.wrapping_mul(0xd6e8_feb8_6659_fd93) >> (64 - self.bits)) as u32
     }
 
     #[inline(always)]
     fn predict(&self, (which, slot): (u8, u32), state: &State, place: &Place) -> u64 {
         match which {
-            1 => state.last.wrapping_add(self.context[place.context]),
-            3 => self.follower[place.follower],
-            6 => self.follower[place.follower].wrapping_add(state.step),
+            1 => state.last.wrapping_add(self.context[place.context as usize]),
+            3 => self.follower[place.follower as usize],
+            6 => self.follower[place.follower as usize].wrapping_add(state.step),
             _ => self.predict_alone((which, slot), state),
         }
     }
@@ -495,16 +490,15 @@ impl Predictors {
         }
     }
 
+    /// The word of a slot was this one. By how much it moved, if that is for the tables to learn.
     #[inline]
-    fn update(&mut self, slot: u32, word: u64, means: u8, place: &Place) {
+    fn update(&mut self, slot: u32, word: u64, means: u8) -> Option<u64> {
         let state = &mut self.slots[slot as usize];
         if means == state.favourite + 1 && state.misses < PATIENCE && is_calm(means) {
-            return self.update_calm(slot, word);
+            self.update_calm(slot, word);
+            return None;
         }
         let delta = state.went(word, (self.recent[0], self.recent[2]));
-        self.context[place.context] = delta;
-        let followed = std::mem::replace(&mut self.follower[place.follower], word);
-        state.step = word.wrapping_sub(followed);
         if means <= PREDICTORS {
             state.favourite = means - 1;
             state.misses = state.misses.min(PATIENCE).saturating_sub(1);
@@ -519,16 +513,14 @@ impl Predictors {
         state.settle();
         let wired = state.wired;
         pass_by(&mut self.recent, word, delta);
-        if !wired {
-            return;
+        if wired {
+            let drift = match means {
+                FROM_WIRE => Drift::Constant,
+                _ if means > PREDICTORS => Drift::Content,
+                _ => Drift::Unclear,
+            };
+            self.update_wire(slot, word, drift);
         }
-        let drift = match means {
-            FROM_WIRE => Drift::Constant,
-            _ if means > PREDICTORS => Drift::Content,
-            _ => Drift::Unclear,
-        };
-        self.wires.update(slot, word, drift);
+        Some(delta)
     }
 }
-
-const _: () = assert!(size_of::<State>() == 64);

@@ -10,7 +10,7 @@ use crate::error::Flaw;
 use crate::mark::Leave;
 use crate::step::{Address, Step};
 
-/// The most blocks a trace may have. At some 300 bytes a block this bounds what
+/// The most blocks a trace may have. At some 350 bytes a block this bounds what
 /// a reader holds; real programs stay far below a million.
 pub const MAX_BLOCKS: u32 = 1 << 24;
 
@@ -179,7 +179,7 @@ impl Roadmap {
 
     /// Where a block begins; 0 for a lost one.
     pub(crate) fn entry_pc(&self, id: BlockId) -> Option<GuestVa> {
-        Some(self.get(id)?.block.entry)
+        Some(self.get(id)?.shape.entry)
     }
 }
 

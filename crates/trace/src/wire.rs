@@ -30,8 +30,9 @@ const NEAR: u64 = 64;
 /// The largest shift, either way, and the largest grain.
 pub(crate) const MAX_SHIFT: i8 = 3;
 
-/// What is known of a slot.
+/// What is known of a slot. Never across two cache lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(align(32))]
 pub(crate) struct Wire {
     /// Use: the cell, or 0.
     pub(crate) from: u16,
@@ -213,7 +214,7 @@ impl Wires {
     }
 
     /// The slot's word was this one. Only for slots with a wire.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn update(&mut self, slot: u32, word: u64, drift: Drift) {
         let told = &mut self.told;
         *told = Told::default();

@@ -17,32 +17,45 @@ pub(crate) struct LruArray {
     index: Index,
     ways: usize,
     words: Box<[u64]>,
+    /// Where the words begin: at a cache line of the host, so that a usual set takes no more lines than it must.
+    base: usize,
 }
+
+/// Words of a cache line of the host.
+const HOST_LINE: usize = 8;
 
 impl LruArray {
     /// An empty array.
     pub(crate) fn new(config: &CacheConfig) -> Self {
-        let words = vec![0; config.lines() as usize].into_boxed_slice();
-        Self { index: Index::new(config), ways: config.ways as usize, words }
+        let words = vec![0; config.lines() as usize + HOST_LINE - 1].into_boxed_slice();
+        // If the host does not say, any place is as good.
+        let base = words.as_ptr().align_offset(HOST_LINE * size_of::<u64>()) % HOST_LINE;
+        Self { index: Index::new(config), ways: config.ways as usize, words, base }
+    }
+
+    /// Where the words of a line's set begin.
+    #[inline(always)]
+    fn start(&self, line: u64) -> usize {
+        self.base + self.index.set(line) * self.ways
     }
 
     #[inline]
     fn set(&mut self, line: u64) -> &mut [u64] {
-        let start = self.index.set(line) * self.ways;
+        let start = self.start(line);
         &mut self.words[start..start + self.ways]
     }
 
     /// The word of a line that is the most recent one of its set.
     #[inline(always)]
     pub(crate) fn newest(&mut self, line: u64) -> Option<&mut u64> {
-        let start = self.index.set(line) * self.ways;
+        let start = self.start(line);
         self.words.get_mut(start).filter(|word| same(**word, entry(line)))
     }
 
     /// Has the host fetch the words of a line's set, eight to a line of its own.
     #[inline]
     pub(crate) fn look_ahead(&self, line: u64) {
-        let start = self.index.set(line) * self.ways;
+        let start = self.start(line);
         for word in self.words[start..start + self.ways].iter().step_by(8) {
             std::hint::black_box(*word);
         }
@@ -90,7 +103,7 @@ impl LruArray {
     #[inline(always)]
     fn run_in(&mut self, run: &Run<'_>, prefetched: &mut u64, set: impl Fn(u64) -> usize) -> usize {
         let Run { steps, words, space, shift, dirties } = *run;
-        let (ways, sets) = (self.ways, &mut *self.words);
+        let (ways, sets) = (self.ways, &mut self.words[self.base..]);
         let line_mask = (1 << shift) - 1;
         let ends = |(step, &word): (&Step, &u64)| {
             let at = word ^ space;
@@ -203,7 +216,7 @@ impl Array for LruArray {
     }
 
     fn contains(&self, line: u64) -> bool {
-        let start = self.index.set(line) * self.ways;
+        let start = self.start(line);
         let key = entry(line);
         self.words[start..start + self.ways].iter().any(|&word| same(word, key))
     }
