@@ -2,16 +2,23 @@
 //! filled when execution first gets there. Slots are found by place in RAM, so
 //! all harts and address spaces share them.
 //!
-//! A slot names the handler that runs it (`exec`), one for those who jump there and
-//! one for those who come from the instruction before: at the start of each line
-//! of code the latter leads out of the chain of handlers.
+//! A slot names the handler that runs it (`exec`), alone or together with the
+//! instruction that follows it ([`number`]). At the start of each line of code the
+//! handler for those who come from the instruction before leads out of the chain.
+//!
+//! Invariant: a slot names a pair only while the slot of its second instruction is filled
+//! with that and is not the first of a line.
 //!
 //! Invariant: a slot is filled only while the RAM page's code flag is set, and
 //! every write to such a page passes by [`Code::forget`] before the next
 //! instruction of any hart.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_isa_rv64::{COMPRESSED, Class, Format as F, Insn, Op, TABLE, is_compressed};
+pub(crate) mod number;
+
+use ichnos_isa_rv64::{Class, Format as F, Insn, Op, TABLE, is_compressed};
+
+use number::{FIRST_SHORT, LEAVE, NUMBERS, SHORT, first, joined, number};
 
 use crate::cpu::SINK;
 use crate::ram::{CodeWrite, PAGE_SHIFT, PAGE_SIZE, Ram};
@@ -19,66 +26,6 @@ use crate::ram::{CodeWrite, PAGE_SHIFT, PAGE_SIZE, Ram};
 /// Halfwords of a page.
 pub(crate) const SLOTS: usize = PAGE_SIZE / 2;
 
-/// The handler that leads out of a chain; no operation has this number.
-pub(crate) const LEAVE: u8 = u8::MAX;
-
-/// Operations that instructions of two bytes have. Their handlers, numbered behind
-/// those for four bytes, are others: the next slot's place is then a constant away,
-/// which no load is waited for.
-pub(crate) const SHORT: [Op; 25] = [
-    Op::Addi,
-    Op::Fld,
-    Op::Lw,
-    Op::Ld,
-    Op::Fsd,
-    Op::Sw,
-    Op::Sd,
-    Op::Addiw,
-    Op::Lui,
-    Op::Srli,
-    Op::Srai,
-    Op::Andi,
-    Op::Sub,
-    Op::Xor,
-    Op::Or,
-    Op::And,
-    Op::Subw,
-    Op::Addw,
-    Op::Jal,
-    Op::Beq,
-    Op::Bne,
-    Op::Slli,
-    Op::Jalr,
-    Op::Add,
-    Op::Ebreak,
-];
-/// The first number of a short handler.
-pub(crate) const FIRST_SHORT: usize = TABLE.len();
-const _: () = assert!(FIRST_SHORT + SHORT.len() < LEAVE as usize);
-
-/// The number of an operation's handler; [`LEAVE`] if there is none.
-pub(crate) const fn number(op: Op, len: u8) -> u8 {
-    if len == 4 {
-        return op as u8;
-    }
-    let mut at = 0;
-    while at < SHORT.len() {
-        if SHORT[at] as u8 == op as u8 {
-            return (FIRST_SHORT + at) as u8;
-        }
-        at += 1;
-    }
-    LEAVE
-}
-
-/// Every instruction has a handler.
-const _: () = {
-    let mut at = 0;
-    while at < COMPRESSED.len() {
-        assert!(number(COMPRESSED[at].op, 2) != LEAVE);
-        at += 1;
-    }
-};
 /// Bytes of a line of code, as a power of two, unless someone cares.
 const LINE_SHIFT: u32 = 6;
 
@@ -106,16 +53,20 @@ impl Rest {
     }
 }
 
+/// What a slot's number has besides where a line begins.
+const BEGINS: u16 = NUMBERS as u16;
+
+/// Handlers that slots may call: each number, with and without [`BEGINS`].
+pub(crate) const HANDLERS: usize = 2 * NUMBERS;
+
 /// A decoded instruction, ready to run. Small, because much of what a program runs
 /// should fit a fast cache of the host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
-    /// The handler for those who jump here: operation and length. [`LEAVE`] until decoded;
-    /// stays so for illegal instructions and for those that reach into the next
-    /// page.
-    pub(crate) entered: u8,
-    /// The handler for those who come from the instruction before.
-    pub(crate) chained: u8,
+    /// The handler, and [`BEGINS`] if those who come from the instruction before must
+    /// not go to it at once. [`LEAVE`] until decoded; stays so for illegal instructions
+    /// and for those that reach into the next page.
+    number: u16,
     rd: u8,
     rs1: u8,
     rest: u32,
@@ -124,7 +75,7 @@ pub(crate) struct Slot {
 const _: () = assert!(size_of::<Slot>() == 8);
 
 impl Slot {
-    const EMPTY: Self = Self { entered: LEAVE, chained: LEAVE, rd: 0, rs1: 0, rest: 0 };
+    const EMPTY: Self = Self { number: LEAVE | BEGINS, rd: 0, rs1: 0, rest: 0 };
 
     /// No instruction, and no page.
     pub(crate) const NONE: [Self; 1 + BEHIND] = [Self::EMPTY; 1 + BEHIND];
@@ -141,18 +92,38 @@ impl Slot {
             Rest::Both => (insn.imm << 8) as u32 | u32::from(insn.rs2),
             Rest::Registers => u32::from_le_bytes([insn.rs2, insn.rs3, insn.mode, 0]),
         };
-        let entered = number(insn.op, insn.len);
-        Self { entered, chained: LEAVE, rd: insn.rd, rs1: insn.rs1, rest }
+        let number = number(insn.op, insn.len) | BEGINS;
+        Self { number, rd: insn.rd, rs1: insn.rs1, rest }
     }
 
+    /// The handler for those who jump here.
+    #[inline(always)]
+    pub(crate) const fn entered(&self) -> u16 {
+        self.number & !BEGINS
+    }
+
+    /// The handler for those who come from the instruction before: less than
+    /// [`HANDLERS`].
+    #[inline(always)]
+    pub(crate) const fn chained(&self) -> u16 {
+        self.number
+    }
+
+    /// The number of the instruction by itself.
+    #[inline(always)]
+    const fn single(&self) -> u16 {
+        first(self.entered())
+    }
+
+    #[inline(always)]
     pub(crate) const fn is_filled(&self) -> bool {
-        self.entered != LEAVE
+        self.entered() != LEAVE
     }
 
     /// The instruction's length in bytes.
     #[inline(always)]
     pub(crate) const fn len(&self) -> u8 {
-        if self.entered as usize >= FIRST_SHORT { 2 } else { 4 }
+        if self.single() as usize >= FIRST_SHORT { 2 } else { 4 }
     }
 
     /// The instruction of an operation and a length.
@@ -168,7 +139,7 @@ impl Slot {
     }
 
     pub(crate) fn insn(&self) -> Option<Insn> {
-        let number = usize::from(self.entered);
+        let number = usize::from(self.single());
         let long = TABLE.get(number).map(|row| row.op);
         let op = long.or_else(|| SHORT.get(number - FIRST_SHORT).copied())?;
         Some(self.insn_of((op, self.len()), Rest::of(op)))
@@ -179,7 +150,15 @@ impl Slot {
     fn chain(&mut self, offset: usize, line_shift: u32) {
         let last = offset + usize::from(self.len()) - 1;
         let same = offset > 0 && (offset - 1) >> line_shift == last >> line_shift;
-        self.chained = if same { self.entered } else { LEAVE };
+        self.number = self.entered() | if same { 0 } else { BEGINS };
+    }
+
+    /// Makes this and the instruction behind it a pair, if they are one.
+    fn join(&mut self, behind: &Self) {
+        let single = self.single();
+        let pairs = behind.is_filled() && behind.number & BEGINS == 0;
+        let number = if pairs { joined(single, behind.single()) } else { single };
+        self.number = self.number & BEGINS | number;
     }
 }
 
@@ -189,6 +168,16 @@ pub(crate) const BEHIND: usize = 2;
 
 /// The decoded instructions of one page, and slots behind them that stay empty.
 pub(crate) type Page = [Slot; SLOTS + BEHIND];
+
+/// Joins what stands at a place of a page with what follows it, and what stands before
+/// it with it.
+fn join_around(page: &mut Page, at: usize) {
+    for at in [at, at.wrapping_sub(1), at.wrapping_sub(2)] {
+        let Some(slot) = page.get(at).filter(|slot| slot.is_filled()) else { continue };
+        let Some(&behind) = page.get(at + usize::from(slot.len() / 2)) else { continue };
+        page[at].join(&behind);
+    }
+}
 
 /// A page with how many of its slots are filled, and which filling was the last.
 #[derive(Debug)]
@@ -234,6 +223,7 @@ impl Code {
                 for (at, slot) in page.slots.iter_mut().enumerate() {
                     slot.chain(2 * at, shift);
                 }
+                (0..SLOTS).for_each(|at| join_around(&mut page.slots, at));
             }
         }
     }
@@ -298,6 +288,7 @@ impl Code {
             page.version = self.fillings;
             *slot = Slot::new(insn);
             slot.chain(index % PAGE_SIZE, self.line_shift);
+            join_around(&mut page.slots, index % PAGE_SIZE / 2);
         }
         Decoded::Insn(word)
     }
@@ -316,6 +307,7 @@ impl Code {
                     opened.filled -= usize::from(slot.is_filled());
                     *slot = Slot::EMPTY;
                 }
+                join_around(&mut opened.slots, at % PAGE_SIZE / 2);
                 if opened.filled == 0 {
                     self.pages[page] = None;
                     ram.set_has_code(page, false);
@@ -394,5 +386,32 @@ mod tests {
         assert!(filled(&code, PAGE_SIZE + 4));
         code.forget(CodeWrite { start: 0, len: PAGE_SIZE }, &mut ram);
         assert!(!ram.has_code(0) && ram.has_code(1));
+    }
+
+    #[test]
+    fn instructions_are_pairs_while_both_are_there_and_in_one_line() {
+        let mut ram = Ram::new(1);
+        let mut code = Code::default();
+        assert!(code.open(0, &mut ram));
+        // addi x1, x0, 1 and c.mv a0, a1, the first decoded last.
+        for index in [8, 60] {
+            ram.write::<4>(index, 0x0010_0093);
+            ram.write::<2>(index + 4, 0x852e);
+            assert!(matches!(code.decode(index + 4, &ram), Decoded::Insn(_)));
+            assert!(matches!(code.decode(index, &ram), Decoded::Insn(_)));
+        }
+        let pairs = |code: &Code, index: usize| {
+            let slot = code.page(0).map(|page| page[index / 2]).expect("the page is open");
+            assert_eq!(slot.insn().map(|insn| insn.op), Some(Op::Addi));
+            slot.entered() != slot.single()
+        };
+        assert!(pairs(&code, 8));
+        assert!(!pairs(&code, 60), "a line begins between them");
+        code.set_line(7);
+        assert!(pairs(&code, 60));
+        code.forget(CodeWrite { start: 12, len: 1 }, &mut ram);
+        assert!(!pairs(&code, 8));
+        assert!(matches!(code.decode(12, &ram), Decoded::Insn(_)));
+        assert!(pairs(&code, 8), "the second was decoded again");
     }
 }

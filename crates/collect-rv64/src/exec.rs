@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Each handler is a function of its own with what it needs in registers, and goes
-//! on to the next one without coming back. Compilers make jumps of such calls but
+//! on to the next one without coming back. Pairs of operations that often follow one
+//! another have handlers, too (`code::number`). Compilers make jumps of such calls but
 //! need not: a chain ends when it has run [`CHAIN`] instructions and a line or a
 //! jump comes, so that the stack stays small in any case. `code` marks the slots
 //! where lines begin: there, and behind jumps, whoever watches is asked.
@@ -38,7 +39,7 @@ mod step;
 
 use ichnos_isa_rv64::Insn;
 
-use crate::code::{BEHIND, Code, LEAVE, Slot};
+use crate::code::{BEHIND, Code, Slot};
 use crate::cpu::Cpu;
 use crate::memory::World;
 use crate::observe::{Here, Observer};
@@ -52,7 +53,7 @@ use step::{COARSE, FINE};
 
 /// Instructions behind which a chain of handlers ends. Each is a frame on the stack
 /// where compilers do not make jumps of calls.
-const CHAIN: u64 = 256;
+const CHAIN: u64 = 2048;
 /// Instructions of one call of [`run`].
 const MOST: u64 = 1 << 60;
 
@@ -131,7 +132,8 @@ fn run_in<'a, const MODE: u8, W: World, O: Observer>(
     let page = InPage::alone(alone, pc);
     let exit = Exit::Fetch;
     let rest = watch.rest();
-    let mut context = Context { page, stop: 0, watch, rest, known, world, code, from: 0, exit };
+    let mut context =
+        Context { page, stop: 0, watch, rest, known, world, code, from: 0, exit, onward: (0, 0) };
     if let First::Page(index) = first {
         enter_page::<MODE, W, O>(&mut context, (pc, index), until);
     }
@@ -145,7 +147,7 @@ fn run_in<'a, const MODE: u8, W: World, O: Observer>(
             continue;
         };
         let slot = at.slot();
-        if slot.entered == LEAVE {
+        if !slot.is_filled() {
             break Exit::Fetch;
         }
         if left == 0 {
@@ -159,7 +161,7 @@ fn run_in<'a, const MODE: u8, W: World, O: Observer>(
             _ => u64::MAX,
         };
         let handlers = &Handlers::<MODE, W, O>::ALL;
-        let handler = handlers[usize::from(slot.entered)];
+        let handler = handlers[usize::from(slot.entered())];
         let data = context.watch.data();
         (pc, left) = handler(cpu, &mut context, at, data, left);
         if pc & NO_JUMP != 0 {

@@ -90,6 +90,32 @@ impl Env {
     }
 }
 
+/// What an operation gives, computed in a function of its own that takes and gives
+/// values: an environment that is lent stays on the lender's stack, and an interpreter's
+/// handler that has lent something does not jump to the next one, but calls it.
+#[inline(always)]
+pub(crate) fn apart(
+    op: impl Fn(u64, u64, u64, &mut Env) -> u64,
+    (a, b, c): (u64, u64, u64),
+    env: &mut Env,
+) -> u64 {
+    let (result, flags) = by_value(op, a, b, c, *env);
+    env.flags = flags;
+    result
+}
+
+#[inline(never)]
+fn by_value(
+    op: impl Fn(u64, u64, u64, &mut Env) -> u64,
+    a: u64,
+    b: u64,
+    c: u64,
+    mut env: Env,
+) -> (u64, u8) {
+    let result = op(a, b, c, &mut env);
+    (result, env.flags)
+}
+
 /// A binary interchange format. Values travel in the low bits of a `u64`.
 pub(crate) trait Format {
     /// Bits of the fraction field.

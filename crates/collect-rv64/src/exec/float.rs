@@ -121,9 +121,10 @@ pub(crate) fn compare<F: Held>(
 ) -> Result<(), Stop> {
     cpu.need_float()?;
     let mut env = Env::new(Rounding::NearestEven);
-    let result = op(F::get(cpu, i.rs1), F::get(cpu, i.rs2), &mut env);
+    let operands = (F::get(cpu, i.rs1), F::get(cpu, i.rs2), 0);
+    let result = float::apart(move |a, b, _, env| op(a, b, env).into(), operands, &mut env);
     cpu.raise(env.flags);
-    cpu.set_decoded(i.rd, u64::from(result));
+    cpu.set_decoded(i.rd, result);
     Ok(())
 }
 
@@ -135,7 +136,8 @@ pub(crate) fn to_integer<F: Held>(
     op: impl Fn(u64, &mut Env) -> u64,
 ) -> Result<(), Stop> {
     let mut env = env(cpu, i.mode)?;
-    let result = op(F::get(cpu, i.rs1), &mut env);
+    let operand = (F::get(cpu, i.rs1), 0, 0);
+    let result = float::apart(move |a, _, _, env| op(a, env), operand, &mut env);
     cpu.raise(env.flags);
     cpu.set_decoded(i.rd, result);
     Ok(())
@@ -149,7 +151,8 @@ pub(crate) fn from_integer<F: Held>(
     op: impl Fn(u64, &mut Env) -> u64,
 ) -> Result<(), Stop> {
     let mut env = env(cpu, i.mode)?;
-    let result = op(cpu.x(i.rs1), &mut env);
+    let operand = (cpu.x(i.rs1), 0, 0);
+    let result = float::apart(move |a, _, _, env| op(a, env), operand, &mut env);
     cpu.raise(env.flags);
     cpu.set_f(i.rd, F::boxed(result));
     Ok(())
@@ -159,7 +162,9 @@ pub(crate) fn from_integer<F: Held>(
 #[inline(always)]
 pub(crate) fn reformat<F: Held, T: Held>(cpu: &mut Cpu, i: &Insn) -> Result<(), Stop> {
     let mut env = env(cpu, i.mode)?;
-    let result = float::reformat::<F, T>(F::get(cpu, i.rs1), &mut env);
+    let operand = (F::get(cpu, i.rs1), 0, 0);
+    let result =
+        float::apart(move |a, _, _, env| float::reformat::<F, T>(a, env), operand, &mut env);
     cpu.raise(env.flags);
     cpu.set_f(i.rd, T::boxed(result));
     Ok(())

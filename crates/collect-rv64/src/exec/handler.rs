@@ -8,12 +8,15 @@
 #![allow(unsafe_code, reason = "handlers go from slot to slot unchecked: see `place`")]
 
 use ichnos_base::GuestVa;
-use ichnos_isa_rv64::{Op, TABLE};
+use ichnos_isa_rv64::{Insn, Op, TABLE};
 
 use super::Exit;
 use super::place::{At, InPage, Known};
 use super::step::{COARSE, FINE, Flow, SLOW, step};
-use crate::code::{Code, FIRST_SHORT, LEAVE, Rest, SHORT, number};
+use crate::code::number::{
+    FIRST_PAIR, FIRST_SHORT, LEAVE, NUMBERS, PAIRS, SHORT, first, for_each_pair,
+};
+use crate::code::{Code, HANDLERS, Rest};
 use crate::cpu::Cpu;
 use crate::memory::World;
 use crate::observe::{Here, How, Observer};
@@ -38,10 +41,12 @@ pub(super) struct Context<'a, W, O: Observer> {
     pub(super) from: u64,
     /// Why to stop, if a handler says so; [`Exit::Fetch`] if not.
     pub(super) exit: Exit,
+    /// Where to go on, and what is left, when [`slowly`] says that a chain ends.
+    pub(super) onward: Onward,
 }
 
 /// Where to go on, and what is left.
-type Onward = (u64, u64);
+pub(super) type Onward = (u64, u64);
 
 /// An instruction less is left.
 const ONE: u64 = 4;
@@ -64,72 +69,130 @@ fn handle<'a, const OP: u8, const LEN: u8, const MODE: u8, W: World, O: Observer
     data: O::Data,
     left: u64,
 ) -> Onward {
-    let (op, shape) = const { (operation(OP), Rest::of(operation(OP))) };
-    let insn = at.slot().insn_of((op, LEN), shape);
-    let here = Here { pc: context.page.pc(at), left, len: insn.len };
-    if MODE == FINE {
+    if MODE == COARSE {
+        match common::<OP, LEN, W, O>(cpu, context, at, data, left) {
+            Flow::Next => {}
+            flow => return otherwise::<OP, LEN, W, O>(cpu, context, at, data, (left, flow)),
+        }
+    } else {
+        let (op, shape) = const { (operation(OP), Rest::of(operation(OP))) };
+        let insn = at.slot().insn_of((op, LEN), shape);
+        let here = Here { pc: context.page.pc(at), left, len: insn.len };
         context.watch.insn(GuestVa(here.pc), insn.len, insn.kind());
-    }
-    let how = How { data, rest: &context.rest };
-    match step::<OP, MODE, W, O>(cpu, context.world, context.watch, &insn, (&here, how)) {
-        Flow::Next => {}
-        Flow::Jump(_) if MODE == COARSE && OP != Op::Jalr as u8 => {
-            return jump::<OP, LEN, W, O>(cpu, context, at, data, left);
+        let how = How { data, rest: &context.rest };
+        match step::<OP, MODE, W, O>(cpu, context.world, context.watch, &insn, (&here, how)) {
+            Flow::Next => {}
+            flow => return end::<MODE, W, O>(context, &here, (&insn, flow)),
         }
-        Flow::Jump(target) if MODE == COARSE => {
-            context.from = here.next();
-            return leap(cpu, context, target, data, left - ONE);
+        if context.watch.is_full() {
+            context.exit = Exit::Look;
+            return (here.next() | NO_JUMP, left - ONE);
         }
-        Flow::Jump(target) => {
-            context.from = here.next();
-            return (target, left - ONE);
-        }
-        _ if MODE == COARSE => return slow::<OP, LEN, W, O>(cpu, context, at, data, left),
-        Flow::Stop(stop) => return stopped::<MODE, W, O>(context, &here, stop),
-        Flow::Uncommon | Flow::System => {
-            abandon::<MODE, W, O>(context, &here);
-            context.exit = Exit::System(insn);
-            return (here.pc | NO_JUMP, left);
-        }
-    }
-    let left = left - ONE;
-    if MODE == FINE && context.watch.is_full() {
-        context.exit = Exit::Look;
-        return (here.next() | NO_JUMP, left);
     }
     // SAFETY: handlers of operations are those of filled slots.
     let next = unsafe { at.next(const { LEN as usize / 2 }) };
+    follow::<MODE, W, O>(cpu, context, next, data, left - ONE)
+}
+
+/// Two instructions that stand in succession, then the next.
+fn pair<'a, const A: u8, const AL: u8, const B: u8, const BL: u8, W: World, O: Observer>(
+    cpu: &mut Cpu,
+    context: &mut Context<'a, W, O>,
+    at: At<'a>,
+    data: O::Data,
+    left: u64,
+) -> Onward {
+    if left == ONE {
+        return handle::<A, AL, COARSE, W, O>(cpu, context, at, data, left);
+    }
+    match common::<A, AL, W, O>(cpu, context, at, data, left) {
+        Flow::Next => {}
+        flow => return otherwise::<A, AL, W, O>(cpu, context, at, data, (left, flow)),
+    }
+    // SAFETY: as in `handle`.
+    let (at, left) = (unsafe { at.next(const { AL as usize / 2 }) }, left - ONE);
+    match common::<B, BL, W, O>(cpu, context, at, data, left) {
+        Flow::Next => {}
+        flow => return otherwise::<B, BL, W, O>(cpu, context, at, data, (left, flow)),
+    }
+    // SAFETY: the second slot of a pair is filled, too.
+    let next = unsafe { at.next(const { BL as usize / 2 }) };
+    // Alike ones come in rows: registers are saved and brought back one after the other.
+    if const { A == B && AL == BL }
+        && left > ONE
+        && next.slot().chained() == const { joint((A, AL), (B, BL)) }
+    {
+        return pair::<A, AL, B, BL, W, O>(cpu, context, next, data, left - ONE);
+    }
+    follow::<COARSE, W, O>(cpu, context, next, data, left - ONE)
+}
+
+/// The number of a pair.
+const fn joint((a, al): (u8, u8), (b, bl): (u8, u8)) -> u16 {
+    let mut at = 0;
+    while at < PAIRS.len() {
+        let ((c, cl), (d, dl)) = PAIRS[at];
+        if c as u8 == a && cl == al && d as u8 == b && dl == bl {
+            return (FIRST_PAIR + at) as u16;
+        }
+        at += 1;
+    }
+    LEAVE
+}
+
+/// One instruction, if it is the common case.
+#[inline(always)]
+fn common<'a, const OP: u8, const LEN: u8, W: World, O: Observer>(
+    cpu: &mut Cpu,
+    context: &mut Context<'a, W, O>,
+    at: At<'a>,
+    data: O::Data,
+    left: u64,
+) -> Flow {
+    let (op, shape) = const { (operation(OP), Rest::of(operation(OP))) };
+    let insn = at.slot().insn_of((op, LEN), shape);
+    let here = Here { pc: context.page.pc(at), left, len: LEN };
+    let how = How { data, rest: &context.rest };
+    step::<OP, COARSE, W, O>(cpu, context.world, context.watch, &insn, (&here, how))
+}
+
+/// What comes of an instruction that the next does not simply follow.
+#[inline(always)]
+fn otherwise<'a, const OP: u8, const LEN: u8, W: World, O: Observer>(
+    cpu: &mut Cpu,
+    context: &mut Context<'a, W, O>,
+    at: At<'a>,
+    data: O::Data,
+    (left, flow): (u64, Flow),
+) -> Onward {
+    match flow {
+        Flow::Jump(_) if OP != Op::Jalr as u8 => {
+            jump::<OP, LEN, W, O>(cpu, context, at, data, left)
+        }
+        Flow::Jump(target) => {
+            context.from = context.page.pc(at).wrapping_add(LEN.into());
+            leap(cpu, context, target, data, left - ONE)
+        }
+        _ => slow::<OP, LEN, W, O>(cpu, context, at, data, left),
+    }
+}
+
+/// Goes on with the next slot, which nothing need be asked about unless a line begins.
+#[inline(always)]
+fn follow<'a, const MODE: u8, W: World, O: Observer>(
+    cpu: &mut Cpu,
+    context: &mut Context<'a, W, O>,
+    next: At<'a>,
+    data: O::Data,
+    left: u64,
+) -> Onward {
     if left == 0 {
         return leave(cpu, context, next, data, left);
     }
-    // What was not common may have moved what the observer finds data in.
-    let data = if MODE == SLOW { context.watch.data() } else { data };
-    let chained = next.slot().chained;
-    if MODE == COARSE && const { repeats(OP) } && chained == const { number(operation(OP), LEN) } {
-        return handle::<OP, LEN, MODE, W, O>(cpu, context, next, data, left);
-    }
-    if MODE == COARSE && OP == Op::Slli as u8 && chained == const { number(Op::Add, 2) } {
-        return handle::<{ Op::Add as u8 }, 2, MODE, W, O>(cpu, context, next, data, left);
-    }
-    if MODE == COARSE && OP == Op::Auipc as u8 && chained == const { number(Op::Ld, 4) } {
-        return handle::<{ Op::Ld as u8 }, 4, MODE, W, O>(cpu, context, next, data, left);
-    }
     let handlers = &Handlers::<MODE, W, O>::ALL;
-    handlers[usize::from(chained)](cpu, context, next, data, left)
-}
-
-/// Operations that are often followed by themselves: registers are saved and brought
-/// back one after the other. Hosts remember many more branches than computed jumps,
-/// of which a program has one for each instruction: a loop of 4,000 different ones
-/// runs at a quarter of the speed of one of 500.
-const fn repeats(op: u8) -> bool {
-    op == Op::Ld as u8
-        || op == Op::Sd as u8
-        || op == Op::Add as u8
-        || op == Op::Lbu as u8
-        || op == Op::Addiw as u8
-        || op == Op::Slli as u8
-        || op == Op::Srli as u8
+    // SAFETY: slots name no handlers but these.
+    let handler = unsafe { handlers.get_unchecked(usize::from(next.slot().chained())) };
+    handler(cpu, context, next, data, left)
 }
 
 /// A jump, which is taken, to where its instruction says. By itself, so that those
@@ -154,7 +217,7 @@ fn jump<'a, const OP: u8, const LEN: u8, W: World, O: Observer>(
         context.page.count(at);
     }
     match context.page.at_distance(at, distance) {
-        Some(to) if to.slot().entered != LEAVE => arrive(cpu, context, to, data, left),
+        Some(to) if to.slot().is_filled() => arrive(cpu, context, to, data, left),
         _ => go(cpu, context, context.page.pc(at).wrapping_add(distance), data, left),
     }
 }
@@ -211,7 +274,7 @@ fn go<W: World, O: Observer>(
             to
         }
     };
-    if to.slot().entered == LEAVE {
+    if !to.slot().is_filled() {
         return (target | NO_JUMP, left);
     }
     arrive(cpu, context, to, data, left)
@@ -230,11 +293,11 @@ fn arrive<'a, W: World, O: Observer>(
         return arrive_in_line(cpu, context, at, data, left);
     }
     let handlers = &Handlers::<COARSE, W, O>::ALL;
-    handlers[usize::from(at.slot().entered)](cpu, context, at, data, left)
+    handlers[usize::from(at.slot().entered())](cpu, context, at, data, left)
 }
 
 /// Goes on at a slot in another line.
-#[inline(never)]
+#[inline(always)]
 fn arrive_in_line<'a, W: World, O: Observer>(
     cpu: &mut Cpu,
     context: &mut Context<'a, W, O>,
@@ -248,7 +311,7 @@ fn arrive_in_line<'a, W: World, O: Observer>(
         return arrive_slowly(cpu, context, at, data, left);
     }
     let handlers = &Handlers::<COARSE, W, O>::ALL;
-    handlers[usize::from(slot.entered)](cpu, context, at, data, left)
+    handlers[usize::from(slot.entered())](cpu, context, at, data, left)
 }
 
 #[cold]
@@ -264,7 +327,7 @@ fn arrive_slowly<'a, W: World, O: Observer>(
     context.watch.enter(&Here { pc: context.page.pc(at), left, len: slot.len() });
     let data = context.watch.data();
     let handlers = &Handlers::<COARSE, W, O>::ALL;
-    handlers[usize::from(slot.entered)](cpu, context, at, data, left)
+    handlers[usize::from(slot.entered())](cpu, context, at, data, left)
 }
 
 /// What stands where a line begins, for those who come from the instruction before.
@@ -275,7 +338,7 @@ fn enter_line<'a, W: World, O: Observer>(
     data: O::Data,
     left: u64,
 ) -> Onward {
-    if left <= context.stop || at.slot().entered == LEAVE {
+    if left <= context.stop || !at.slot().is_filled() {
         return leave(cpu, context, at, data, left);
     }
     arrive_in_line(cpu, context, at, data, left)
@@ -288,10 +351,62 @@ fn slow<'a, const OP: u8, const LEN: u8, W: World, O: Observer>(
     cpu: &mut Cpu,
     context: &mut Context<'a, W, O>,
     at: At<'a>,
-    data: O::Data,
+    _: O::Data,
     left: u64,
 ) -> Onward {
-    handle::<OP, LEN, SLOW, W, O>(cpu, context, at, data, left)
+    if !slowly::<OP, LEN, W, O>(cpu, context, at, left) {
+        return context.onward;
+    }
+    // What was not common may have moved what the observer finds data in.
+    let (data, left) = (context.watch.data(), left - ONE);
+    // SAFETY: as in `handle`.
+    let next = unsafe { at.next(const { LEN as usize / 2 }) };
+    follow::<COARSE, W, O>(cpu, context, next, data, left)
+}
+
+/// One instruction that is not the common case: whether the next follows. By itself:
+/// what it lends to others would stay on the stack of a handler, whose call of the next
+/// handler were no jump then.
+#[inline(never)]
+fn slowly<'a, const OP: u8, const LEN: u8, W: World, O: Observer>(
+    cpu: &mut Cpu,
+    context: &mut Context<'a, W, O>,
+    at: At<'a>,
+    left: u64,
+) -> bool {
+    let (op, shape) = const { (operation(OP), Rest::of(operation(OP))) };
+    let insn = at.slot().insn_of((op, LEN), shape);
+    let here = Here { pc: context.page.pc(at), left, len: insn.len };
+    let rest = context.rest;
+    let how = How { data: context.watch.data(), rest: &rest };
+    match step::<OP, SLOW, W, O>(cpu, context.world, context.watch, &insn, (&here, how)) {
+        Flow::Next => true,
+        other => {
+            context.onward = end::<SLOW, W, O>(context, &here, (&insn, other));
+            false
+        }
+    }
+}
+
+/// Ends a chain at an instruction that the next does not follow.
+fn end<const MODE: u8, W: World, O: Observer>(
+    context: &mut Context<'_, W, O>,
+    here: &Here,
+    (insn, flow): (&Insn, Flow),
+) -> Onward {
+    match flow {
+        Flow::Stop(stop) => stopped::<MODE, W, O>(context, here, stop),
+        Flow::Jump(target) => {
+            context.from = here.next();
+            (target, here.left - ONE)
+        }
+        Flow::Next => (here.next() | NO_JUMP, here.left - ONE),
+        Flow::Uncommon | Flow::System => {
+            abandon::<MODE, W, O>(context, here);
+            context.exit = Exit::System(*insn);
+            (here.pc | NO_JUMP, here.left)
+        }
+    }
 }
 
 /// Ends a chain before an instruction.
@@ -358,18 +473,39 @@ macro_rules! shorts {
 
 const _: () = assert!(TABLE.len() <= 16 * 13);
 
-impl<const MODE: u8, W: World, O: Observer> Handlers<MODE, W, O> {
-    /// A slow handler is followed by coarse ones.
-    pub(super) const ALL: [Handler<W, O>; 256] =
-        if MODE == SLOW { Handlers::<COARSE, W, O>::TABLE } else { Self::TABLE };
+/// A handler for each pair, in order.
+macro_rules! pairs {
+    ($all:ident $($a:ident $al:literal $b:ident $bl:literal;)*) => {
+        let mut at = 0;
+        $(
+            $all[FIRST_PAIR + at] =
+                pair::<{ Op::$a as u8 }, $al, { Op::$b as u8 }, $bl, W, O>;
+            at += 1;
+        )*
+        assert!(at == PAIRS.len());
+    };
+}
 
-    const TABLE: [Handler<W, O>; 256] = {
-        let mut all: [Handler<W, O>; 256] = [leave::<W, O>; 256];
+impl<const MODE: u8, W: World, O: Observer> Handlers<MODE, W, O> {
+    pub(super) const ALL: [Handler<W, O>; HANDLERS] = {
+        let mut all: [Handler<W, O>; HANDLERS] = [leave::<W, O>; HANDLERS];
         sixteens!(all: 0 1 2 3 4 5 6 7 8 9 10 11 12);
         shorts!(all: Addi Fld Lw Ld Fsd Sw Sd Addiw Lui Srli Srai Andi Sub Xor Or And Subw Addw
             Jal Beq Bne Slli Jalr Add Ebreak);
         if MODE == COARSE {
-            all[LEAVE as usize] = enter_line::<W, O>;
+            for_each_pair!(pairs!(all));
+            let mut at = NUMBERS;
+            while at < HANDLERS {
+                all[at] = enter_line::<W, O>;
+                at += 1;
+            }
+        } else {
+            // Instructions are announced one by one.
+            let mut at = FIRST_PAIR;
+            while at < FIRST_PAIR + PAIRS.len() {
+                all[at] = all[first(at as u16) as usize];
+                at += 1;
+            }
         }
         all
     };

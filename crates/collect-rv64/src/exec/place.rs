@@ -15,8 +15,9 @@ use std::ptr::NonNull;
 use crate::code::{BEHIND, Page, Slot};
 use crate::ram::{PAGE_SHIFT, PAGE_SIZE};
 
-/// Pages that are found at once when a jump leads there. A power of two.
-const KNOWN: usize = 64;
+/// Pages that are found at once when a jump leads there. A power of two; sqlite3 is
+/// spread over some 250.
+const KNOWN: usize = 512;
 /// The bits of a tag that tell runs apart.
 const RUN_SHIFT: u32 = 52;
 

@@ -8,7 +8,7 @@
 //! overflow. Everything else goes to the integer implementation.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::{Double, Env, Rounding, Single, flag};
+use super::{Double, Env, Rounding, Single, apart, flag};
 
 macro_rules! host_arithmetic {
     ($add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident, $mul_add:ident, $float:ty, $bits:ty, $format:ty) => {
@@ -27,14 +27,14 @@ macro_rules! host_arithmetic {
                 }
                 return sum.to_bits().into();
             }
-            super::add::<$format>(a, b, env)
+            apart(|a, b, _, env| super::add::<$format>(a, b, env), (a, b, 0), env)
         }
 
         #[inline]
         pub(crate) fn $sub(a: u64, b: u64, env: &mut Env) -> u64 {
             let y = <$float>::from_bits(b as $bits);
             if y.is_nan() {
-                return super::add::<$format>(a, b, env);
+                return apart(|a, b, _, env| super::add::<$format>(a, b, env), (a, b, 0), env);
             }
             $add(a, (-y).to_bits().into(), env)
         }
@@ -47,7 +47,7 @@ macro_rules! host_arithmetic {
             {
                 return product.to_bits().into();
             }
-            super::mul::<$format>(a, b, env)
+            apart(|a, b, _, env| super::mul::<$format>(a, b, env), (a, b, 0), env)
         }
 
         #[inline]
@@ -59,7 +59,7 @@ macro_rules! host_arithmetic {
             {
                 return quotient.to_bits().into();
             }
-            super::div::<$format>(a, b, env)
+            apart(|a, b, _, env| super::div::<$format>(a, b, env), (a, b, 0), env)
         }
 
         #[inline]
@@ -70,7 +70,7 @@ macro_rules! host_arithmetic {
             {
                 return root.to_bits().into();
             }
-            super::sqrt::<$format>(a, env)
+            apart(|a, _, _, env| super::sqrt::<$format>(a, env), (a, 0, 0), env)
         }
 
         #[inline]
@@ -82,7 +82,7 @@ macro_rules! host_arithmetic {
                     return value.to_bits().into();
                 }
             }
-            super::mul_add::<$format>(a, b, c, env)
+            apart(super::mul_add::<$format>, (a, b, c), env)
         }
     };
 }

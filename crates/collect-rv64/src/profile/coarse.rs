@@ -31,7 +31,7 @@ impl<M: Models> Profiler<M> {
     ) {
         self.epoch = self.clock.wrapping_add(limit).wrapping_add(1).wrapping_mul(4);
         self.now.data.follow(&cpu.tlb, world.ram_mut().start() as u64);
-        self.code = self.now.code.data();
+        self.code = self.now.code.fetched();
         self.counting = until == Until::PageEnd;
         if cpu.pc != self.next {
             self.jump(cpu.pc);

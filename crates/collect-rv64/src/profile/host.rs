@@ -8,52 +8,62 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::line::{LINE_SHIFT, Line};
+use super::line::{Geometry, LINE_SHIFT, Line};
 use super::lines::LINE_ENTRIES;
 
-/// A bank of a table of lines, in the form that an access needs it in.
+/// Bytes of lines that are found, as a power of two. It is known when this is compiled,
+/// so that finding one takes no register for a shift, of which handlers have few.
+pub(super) const FOUND_SHIFT: u32 = Geometry::USUAL.line;
+const FOUND_MASK: u64 = !0 << FOUND_SHIFT;
+
+/// A bank of a table of lines of data of the usual size.
 ///
 /// Invariant: `bank` is one of a table that outlives the run of the hart it was
 /// made for.
 #[derive(Clone, Copy, Debug)]
-#[repr(C)]
 pub(crate) struct Data {
-    /// How far an address is turned right so that its line's number times the size
-    /// of an entry stands where it should.
-    turn: u32,
     bank: *const Line,
 }
 
 /// What an access needs besides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest {
-    /// The bits of a line's address.
-    pub(super) mask: u64,
     /// What the time of an access and what is left of the run add up to.
     pub(super) epoch: u64,
 }
 
+/// The entry of a line in a bank, whose number times the size of an entry stands where it
+/// should when an address is turned right so far.
+///
+/// # Safety
+///
+/// The bank is one, and lives for `'a`; nobody holds a reference to change it meanwhile.
+#[inline(always)]
+unsafe fn entry<'a>(bank: *const Line, va: u64, turn: u32) -> &'a Line {
+    let at = va.rotate_right(turn) as usize & ((LINE_ENTRIES - 1) << LINE_SHIFT);
+    // SAFETY: it has so many entries of this size.
+    unsafe { &*bank.byte_add(at) }
+}
+
 impl Data {
-    /// Finds lines of `1 << shift` bytes.
-    pub(super) const fn new(bank: &[Line; LINE_ENTRIES], shift: u32) -> Self {
-        Self { turn: shift.wrapping_sub(LINE_SHIFT) & 63, bank: bank.as_ptr() }
+    /// Finds lines of the usual size.
+    pub(super) const fn new(bank: &[Line; LINE_ENTRIES]) -> Self {
+        Self { bank: bank.as_ptr() }
     }
 
     /// The entry of the line of an address.
     #[inline(always)]
     fn entry(&self, va: u64) -> &Line {
-        let at = va.rotate_right(self.turn) as usize & ((LINE_ENTRIES - 1) << LINE_SHIFT);
-        // SAFETY: the bank lives, by the type's invariant; it has so many entries of
-        // this size; and while a hart runs in a handler nobody holds a reference to
-        // change it.
-        unsafe { &*self.bank.byte_add(at) }
+        // SAFETY: the type's invariant; and while a hart runs in a handler nobody holds a
+        // reference to change the bank.
+        unsafe { entry(self.bank, va, FOUND_SHIFT - LINE_SHIFT) }
     }
 
     /// `N` bytes, if a load of them passes; then takes note of its time.
     #[inline(always)]
     pub(super) fn read<const N: usize>(&self, va: u64, rest: &Rest, left: u64) -> Option<u64> {
         let entry = self.entry(va);
-        let passes = entry.read == va.wrapping_add(N as u64 - 1) & rest.mask;
+        let passes = entry.read == va.wrapping_add(N as u64 - 1) & FOUND_MASK;
         passes.then(|| read::<N>(entry, va, rest.epoch.wrapping_sub(left)))
     }
 
@@ -67,15 +77,30 @@ impl Data {
         left: u64,
     ) -> Option<()> {
         let entry = self.entry(va);
-        let passes = entry.write == va.wrapping_add(N as u64 - 1) & rest.mask;
+        let passes = entry.write == va.wrapping_add(N as u64 - 1) & FOUND_MASK;
         passes.then(|| write::<N>(entry, va, value, rest.epoch.wrapping_sub(left)))
+    }
+}
+
+/// A bank of a table of lines of code, of any size; with the invariant of [`Data`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetched {
+    turn: u32,
+    bank: *const Line,
+}
+
+impl Fetched {
+    /// Finds lines of `1 << shift` bytes.
+    pub(super) const fn new(bank: &[Line; LINE_ENTRIES], shift: u32) -> Self {
+        Self { turn: shift.wrapping_sub(LINE_SHIFT) & 63, bank: bank.as_ptr() }
     }
 
     /// Whether a fetch of four bytes passes; then takes note of its time. One of two
     /// bytes at the end of a line is not known to.
     #[inline(always)]
     pub(super) fn fetch(&self, pc: u64, mask: u64, now: u64) -> bool {
-        let entry = self.entry(pc);
+        // SAFETY: as in `Data::entry`.
+        let entry = unsafe { entry(self.bank, pc, self.turn) };
         let passes = entry.read == pc.wrapping_add(3) & mask;
         if passes {
             touch(entry, now);

@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::host::Data;
+use super::host::{Data, FOUND_SHIFT, Fetched};
 use super::line::{CLEAN, Geometry, HIDDEN, Line, NO_LINE, Passing, Stores, same_line};
 use super::models::{Sets, Stamps, WRITTEN};
 use crate::tlb::Tlb;
@@ -77,6 +77,8 @@ pub(crate) struct Lines {
     first: Box<Bank>,
     /// The banks of further modes, if they are in use.
     others: [Option<Box<Bank>>; BANKS - 1],
+    /// An empty bank, if lines are not of the usual size.
+    unusual: Option<Box<Bank>>,
     active: usize,
     /// Whether only the first is.
     alone: bool,
@@ -105,6 +107,7 @@ impl Lines {
         Self {
             first: empty_bank(),
             others: [const { None }; BANKS - 1],
+            unusual: (shift != FOUND_SHIFT).then(empty_bank),
             active: 0,
             alone: true,
             shift,
@@ -214,9 +217,16 @@ impl Lines {
         entry.write == self.line(va.wrapping_add(size - 1)) && self.stamp(entry, now)
     }
 
-    /// The active bank, for handlers.
+    /// The active bank, for handlers that access data: one that has nothing if its lines
+    /// are not of the size that they find.
+    #[inline(always)]
     pub(crate) fn data(&self) -> Data {
-        Data::new(self.active_bank(), self.shift)
+        Data::new(self.unusual.as_deref().unwrap_or_else(|| self.active_bank()))
+    }
+
+    /// The active bank, for handlers that fetch.
+    pub(crate) fn fetched(&self) -> Fetched {
+        Fetched::new(self.active_bank(), self.shift)
     }
 
     /// The bits of a line's address.

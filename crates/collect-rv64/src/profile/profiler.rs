@@ -7,7 +7,7 @@ use ichnos_base::{AccessFlags, Event, GuestVa, InsnKind, ThreadId};
 use super::arcs::{Arcs, NOWHERE};
 use super::book::{Book, EVICTIONS, WRITE_BACKS};
 use super::deduce::{Counts, Irregular, Profile};
-use super::host::Data;
+use super::host::Fetched;
 use super::line::{Geometry, Passing, Stores};
 use super::models::{Detail, Gone, Models, Pass, Reference, ReferenceKind, Shape};
 use super::tables::{Tables, new_tables};
@@ -56,7 +56,7 @@ pub(crate) struct Profiler<M> {
     /// Whether they do: else runs of instructions are kept track of.
     pub(super) counting: bool,
     /// How they find lines of code, and the bits of their addresses.
-    pub(super) code: Data,
+    pub(super) code: Fetched,
     pub(super) code_mask: u64,
     /// The size of a line of code, less the longest instruction's.
     pub(super) line_less: u64,
@@ -84,7 +84,7 @@ impl<M: Models> Profiler<M> {
         let (code, data) = (shape.code_line.trailing_zeros(), shape.data_line.trailing_zeros());
         let thread = ThreadId(0);
         let now = new_tables(&mut models, &shape, thread);
-        let (lines, code_mask) = (now.code.data(), now.code.mask());
+        let (lines, code_mask) = (now.code.fetched(), now.code.mask());
         Self {
             now,
             models,

@@ -95,7 +95,7 @@ impl<M: Models> Observer for Profiler<M> {
 
     fn rest(&self) -> Rest {
         // Data is accessed after the instruction was fetched.
-        Rest { mask: self.now.data.mask(), epoch: self.epoch.wrapping_add(1) }
+        Rest { epoch: self.epoch.wrapping_add(1) }
     }
 
     const COUNTS: bool = true;
