@@ -11,12 +11,11 @@ use ichnos_base::GuestVa;
 use ichnos_isa_rv64::{Insn, Op, TABLE};
 
 use super::Exit;
+use super::handlers::Handlers;
 use super::place::{At, InPage, Known};
 use super::step::{COARSE, FINE, Flow, SLOW, step};
-use crate::code::number::{
-    FIRST_PAIR, FIRST_SHORT, LEAVE, NUMBERS, PAIRS, SHORT, first, for_each_pair,
-};
-use crate::code::{Code, HANDLERS, Rest};
+use crate::code::number::{FIRST_PAIR, LEAVE, PAIRS};
+use crate::code::{Code, Rest};
 use crate::cpu::Cpu;
 use crate::memory::World;
 use crate::observe::{Here, How, Observer};
@@ -62,7 +61,7 @@ const fn operation(number: u8) -> Op {
 }
 
 /// One instruction, then the next.
-fn handle<'a, const OP: u8, const LEN: u8, const MODE: u8, W: World, O: Observer>(
+pub(super) fn handle<'a, const OP: u8, const LEN: u8, const MODE: u8, W: World, O: Observer>(
     cpu: &mut Cpu,
     context: &mut Context<'a, W, O>,
     at: At<'a>,
@@ -95,7 +94,15 @@ fn handle<'a, const OP: u8, const LEN: u8, const MODE: u8, W: World, O: Observer
 }
 
 /// Two instructions that stand in succession, then the next.
-fn pair<'a, const A: u8, const AL: u8, const B: u8, const BL: u8, W: World, O: Observer>(
+pub(super) fn pair<
+    'a,
+    const A: u8,
+    const AL: u8,
+    const B: u8,
+    const BL: u8,
+    W: World,
+    O: Observer,
+>(
     cpu: &mut Cpu,
     context: &mut Context<'a, W, O>,
     at: At<'a>,
@@ -331,7 +338,7 @@ fn arrive_slowly<'a, W: World, O: Observer>(
 }
 
 /// What stands where a line begins, for those who come from the instruction before.
-fn enter_line<'a, W: World, O: Observer>(
+pub(super) fn enter_line<'a, W: World, O: Observer>(
     cpu: &mut Cpu,
     context: &mut Context<'a, W, O>,
     at: At<'a>,
@@ -411,7 +418,7 @@ fn end<const MODE: u8, W: World, O: Observer>(
 
 /// Ends a chain before an instruction.
 #[inline(never)]
-fn leave<'a, W: World, O: Observer>(
+pub(super) fn leave<'a, W: World, O: Observer>(
     _: &mut Cpu,
     context: &mut Context<'a, W, O>,
     at: At<'a>,
@@ -444,69 +451,4 @@ fn abandon<const MODE: u8, W: World, O: Observer>(context: &mut Context<'_, W, O
         context.watch.locate(here);
     }
     context.watch.abandon();
-}
-
-/// All handlers, by what slots call them.
-pub(super) struct Handlers<const MODE: u8, W, O>(std::marker::PhantomData<(W, O)>);
-
-/// A handler for each number: sixteen for each that is given.
-macro_rules! sixteens {
-    ($all:ident: $($high:literal)*) => {$(sixteens!(@ $all $high
-        0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);)*};
-    (@ $all:ident $high:literal $($low:literal)*) => {$(
-        $all[16 * $high + $low] = handle::<{ 16 * $high + $low }, 4, MODE, W, O>;
-    )*};
-}
-
-/// A handler for each operation that is given, in order.
-macro_rules! shorts {
-    ($all:ident: $($op:ident)*) => {
-        let mut at = 0;
-        $(
-            assert!(SHORT[at] as u8 == Op::$op as u8);
-            $all[FIRST_SHORT + at] = handle::<{ Op::$op as u8 }, 2, MODE, W, O>;
-            at += 1;
-        )*
-        assert!(at == SHORT.len());
-    };
-}
-
-const _: () = assert!(TABLE.len() <= 16 * 13);
-
-/// A handler for each pair, in order.
-macro_rules! pairs {
-    ($all:ident $($a:ident $al:literal $b:ident $bl:literal;)*) => {
-        let mut at = 0;
-        $(
-            $all[FIRST_PAIR + at] =
-                pair::<{ Op::$a as u8 }, $al, { Op::$b as u8 }, $bl, W, O>;
-            at += 1;
-        )*
-        assert!(at == PAIRS.len());
-    };
-}
-
-impl<const MODE: u8, W: World, O: Observer> Handlers<MODE, W, O> {
-    pub(super) const ALL: [Handler<W, O>; HANDLERS] = {
-        let mut all: [Handler<W, O>; HANDLERS] = [leave::<W, O>; HANDLERS];
-        sixteens!(all: 0 1 2 3 4 5 6 7 8 9 10 11 12);
-        shorts!(all: Addi Fld Lw Ld Fsd Sw Sd Addiw Lui Srli Srai Andi Sub Xor Or And Subw Addw
-            Jal Beq Bne Slli Jalr Add Ebreak);
-        if MODE == COARSE {
-            for_each_pair!(pairs!(all));
-            let mut at = NUMBERS;
-            while at < HANDLERS {
-                all[at] = enter_line::<W, O>;
-                at += 1;
-            }
-        } else {
-            // Instructions are announced one by one.
-            let mut at = FIRST_PAIR;
-            while at < FIRST_PAIR + PAIRS.len() {
-                all[at] = all[first(at as u16) as usize];
-                at += 1;
-            }
-        }
-        all
-    };
 }
