@@ -102,6 +102,19 @@ fn programs(folder: &Path, size: Size) -> Result<Vec<Program>> {
     Ok(all)
 }
 
+/// A shell's words for all the programs on short inputs, one after the other.
+pub fn one_after_the_other(folder: &Path) -> Result<String> {
+    std::fs::create_dir_all(folder)?;
+    inputs::write(folder)?;
+    let quoted = |word: &String| format!("'{word}'");
+    let mut script = format!("cd '{}'; export {}={}", folder.display(), PINNED.0, PINNED.1);
+    for program in programs(folder, Size::Short)? {
+        let words: Vec<_> = program.words.iter().map(quoted).collect();
+        script += &format!("; {} >/dev/null 2>&1", words.join(" "));
+    }
+    Ok(script)
+}
+
 /// The least times of a program alone, simulated live, and under cachegrind.
 fn measured(folder: &Path, program: &Program) -> Result<[Took; 3]> {
     let ichnos = ichnos().get_program().to_owned();

@@ -1,12 +1,11 @@
 //! How fast models run with the reading of a stored trace included, and how much
 //! memory they take.
 //!
-//! The trace is of bzip2 compressing 1.5 MB, which makes about 1 G references
-//! (fetches, loads and stores), recorded once
-//! and kept in `target/bench`. Processor time is that of the whole `ichnos` process, reading, unpacking and model together; elapsed
-//! time is shorter where they run side by side. Strength: a real program and
-//! nothing left out. Weakness: one program, whose block sorting is hard on both the
-//! unpacker and the caches.
+//! There are two traces of about 1 G references each (fetches, loads and stores), recorded once
+//! and kept in `target/bench`: of bzip2 compressing 1.5 MB, and of the five programs of the live benchmark, one after the other. Processor time is that of the whole `ichnos` process, reading, unpacking and model together; elapsed
+//! time is shorter where they run side by side. Strength: real programs and
+//! nothing left out. Weakness: most rows are of one program, whose block sorting is hard on both the
+//! unpacker and the caches; only the first is of the others, too.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::fs;
@@ -18,6 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use super::live;
 use super::size::{ichnos, inputs};
 use crate::run;
 
@@ -39,21 +39,31 @@ pub fn file() -> Result<()> {
     let text = fs::read(folder.join("input.txt"))?;
     let half = text.get(..1_500_000).context("the input is too short")?;
     fs::write(folder.join("half.txt"), half)?;
-    let trace = recorded(&folder, "gigaref", "bzip2 -9 -c half.txt")?;
+    let trace = recorded(&folder, "gigaref", &["bzip2", "-9", "-c", "half.txt"])?;
     let (insns, data) = counts(&trace)?;
     let all = insns + data;
-    println!("{insns} instructions, {data} loads and stores: {all} references\n");
+    println!("bzip2: {insns} instructions, {data} loads and stores: {all} references");
+    let script = live::one_after_the_other(&folder.join("live"))?;
+    let five = recorded(&folder, "five", &["/bin/sh", "-c", &script])?;
+    let (insns, of_five) = counts(&five)?;
+    let all_five = insns + of_five;
+    println!(
+        "five programs: {insns} instructions, {of_five} loads and stores: {all_five} references\n"
+    );
     println!("{:<44} {:>9} {:>9} {:>9} {:>9}", "", "M refs/s", "M refs/s", "seconds", "MiB");
     println!("{:<44} {:>9} {:>9} {:>9} {:>9}", "", "of a core", "elapsed", "of a core", "peak");
-    let measure = |name: &str, words: &str, refs: u64| -> Result<f64> {
-        let cost = best_of(3, words, &trace)?;
+    let measure_on = |trace: &Path, name: &str, words: &str, refs: u64| -> Result<f64> {
+        let cost = best_of(3, words, trace)?;
         let rate = |seconds: f64| refs as f64 / 1e6 / seconds;
         let (core, elapsed) = (rate(cost.processor), rate(cost.elapsed));
         let Cost { processor, memory, .. } = cost;
         println!("{name:<44} {core:>9.1} {elapsed:>9.1} {processor:>9.2} {memory:>9.1}");
         Ok(processor)
     };
-    measure("l1i+l1d+l2+l3, one processor", &format!("sim -j 1 {CACHES}"), all)?;
+    let levels = format!("sim -j 1 {CACHES}");
+    measure_on(&five, "five programs: l1i+l1d+l2+l3, one processor", &levels, all_five)?;
+    let measure = |name: &str, words: &str, refs: u64| measure_on(&trace, name, words, refs);
+    measure("bzip2: l1i+l1d+l2+l3, one processor", &levels, all)?;
     measure("l1i+l1d+l2+l3, two processors", &format!("sim -j 2 {CACHES}"), all)?;
     let one = measure("one LRU data cache", &format!("sim -j 1 {ONE}"), all)?;
     let many = measure("64 LRU data caches, one pass", &format!("sim -j 1 {MANY}"), all)?;
@@ -74,7 +84,7 @@ pub fn long() -> Result<()> {
     let folder = prepared()?;
     let text = fs::read(folder.join("input.txt"))?;
     fs::write(folder.join("long.txt"), text.repeat(LONG_COPIES))?;
-    let trace = recorded(&folder, "long", "md5sum long.txt")?;
+    let trace = recorded(&folder, "long", &["md5sum", "long.txt"])?;
     let (insns, data) = counts(&trace)?;
     println!(
         "{insns} instructions, {data} loads and stores, {} bytes",
@@ -106,12 +116,12 @@ fn prepared() -> Result<PathBuf> {
 }
 
 /// A recorded trace, made if it is not there yet.
-fn recorded(folder: &Path, name: &str, words: &str) -> Result<PathBuf> {
+fn recorded(folder: &Path, name: &str, words: &[&str]) -> Result<PathBuf> {
     let path = folder.join(format!("{name}.ichnos"));
     if !path.exists() {
         let part = folder.join(format!("{name}.part"));
         let mut record = ichnos();
-        record.args(["record", "-q", "-o"]).arg(&part).arg("--").args(words.split(' '));
+        record.args(["record", "-q", "-o"]).arg(&part).arg("--").args(words);
         run::check(record.current_dir(folder).stdout(Stdio::null()))?;
         fs::rename(part, &path)?;
     }
