@@ -2,7 +2,8 @@
 //! memory they take.
 //!
 //! There are two traces of about 1 G references each (fetches, loads and stores), recorded once
-//! and kept in `target/bench`: of bzip2 compressing 1.5 MB, and of the five programs of the live benchmark, one after the other. Processor time is that of the whole `ichnos` process, reading, unpacking and model together; elapsed
+//! and kept in `target/bench`: of bzip2 compressing 1.5 MB, and of the five programs of the live benchmark, one after
+//! the other. Processor time is that of the whole `ichnos` process, reading, unpacking and model together; elapsed
 //! time is shorter where they run side by side. Strength: real programs and
 //! nothing left out. Weakness: most rows are of one program, whose block sorting is hard on both the
 //! unpacker and the caches; only the first is of the others, too.

@@ -185,13 +185,15 @@ impl Sifter {
     /// Whether a piece begins with flags that are needed, and its references come when they no longer are: as between two
     /// branches after one comparison.
     fn leaves_flags(&self, insns: &Range<usize>) -> bool {
+        if self.live[insns.start].flags.is_empty() {
+            return false;
+        }
         let refers = |&insn: &usize| {
             let next = if insn + 1 < insns.end { self.left[insn + 1] } else { 0 };
             self.left[insn] > next || !sieve::is_simple(&self.insts[insn])
         };
         let first = insns.clone().find(refers);
-        !self.live[insns.start].flags.is_empty()
-            && first.is_none_or(|insn| self.live[insn].flags.is_empty())
+        first.is_none_or(|insn| self.live[insn].flags.is_empty())
     }
 
     /// Makes the flags free for use before an instruction.
