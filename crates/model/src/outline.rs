@@ -5,8 +5,8 @@
 //! Left out are *quiet* fetches: those that lie in the line of the fetch before,
 //! which some models only count. A flush between the two ends the quiet.
 //!
-//! A model that knows of a block that all its fetches are hits that change nothing marks it with
-//! the time of that knowledge ([`Outlines::know`]), and later looks at what is no fetch alone.
+//! A model whose fetches concern nobody else while they hit looks at the lines of a block's fetches first, and then at
+//! what is no fetch ([`Outlines::seen`]).
 //! Memory grows with the program's code, by 16 bytes a fetch and 32 an access.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -48,18 +48,15 @@ pub(crate) struct Outline {
     /// Its loads and stores.
     pub(crate) loads: u32,
     pub(crate) stores: u32,
-    /// Its prefetches and flushes.
-    pub(crate) hints: u32,
     /// All references begin at `start`, those that are no fetches at `others`.
     start: u32,
     others: u32,
     end: u32,
-    /// When it was marked last.
-    pub(crate) known: u64,
+    /// Whether it has neither prefetches nor flushes, and each listed fetch lies in one line.
+    pub(crate) plain: bool,
+    /// The lines of the first two listed fetches.
+    pub(crate) lines: [u64; 2],
 }
-
-/// No time at all: a block that was never marked.
-const NEVER: u64 = u64::MAX;
 
 const UNKNOWN: Outline = Outline {
     insns: u32::MAX,
@@ -67,11 +64,11 @@ const UNKNOWN: Outline = Outline {
     fetches: 0,
     loads: 0,
     stores: 0,
-    hints: 0,
     start: 0,
     others: 0,
     end: 0,
-    known: NEVER,
+    plain: false,
+    lines: [0; 2],
 };
 
 /// Which fetches are listed.
@@ -118,44 +115,30 @@ impl Outlines {
         }
     }
 
-    /// A block that was looked at before, and its references that are no fetches; nothing unless these are loads and
-    /// stores alone and at `time` no fetch need be looked at.
+    /// A block that was looked at before.
     #[inline(always)]
-    pub(crate) fn quickly(&self, id: BlockId, time: u64) -> Option<(&Outline, &[Step])> {
-        let outline = self.blocks.get(id.index())?;
-        let known = outline.known == time;
-        let from = if known { outline.others } else { outline.start };
-        // A block without fetches lists its references once.
-        if outline.hints > 0 || (!known && outline.fetches > 0) || outline.insns == UNKNOWN.insns {
-            return None;
-        }
-        Some((outline, self.steps.get(from as usize..outline.end as usize)?))
+    pub(crate) fn seen(&self, id: BlockId) -> Option<&Outline> {
+        self.blocks.get(id.index()).filter(|outline| outline.insns != UNKNOWN.insns)
     }
 
     /// The references of a block.
     #[inline]
-    pub(crate) fn steps(&self, outline: Outline) -> &[Step] {
+    pub(crate) fn steps(&self, outline: &Outline) -> &[Step] {
         self.steps.get(outline.start as usize..outline.others as usize).unwrap_or_default()
     }
 
-    /// The references of a block with fetches that are none.
+    /// The references of a block that are no fetches.
     #[inline]
-    pub(crate) fn others(&self, outline: Outline) -> &[Step] {
-        self.steps.get(outline.others as usize..outline.end as usize).unwrap_or_default()
-    }
-
-    /// Marks a block with a time.
-    #[inline]
-    pub(crate) fn know(&mut self, id: BlockId, time: u64) {
-        if let Some(outline) = self.blocks.get_mut(id.index()) {
-            outline.known = time;
-        }
+    pub(crate) fn others(&self, outline: &Outline) -> &[Step] {
+        // A block without fetches lists its references once.
+        let from = if outline.fetches > 0 { outline.others } else { outline.start };
+        self.steps.get(from as usize..outline.end as usize).unwrap_or_default()
     }
 
     #[cold]
     fn add(&mut self, id: BlockId, records: &[Record]) -> Outline {
         let start = self.steps.len() as u32;
-        let mut outline = Outline { insns: 0, start, ..UNKNOWN };
+        let mut outline = Outline { insns: 0, start, plain: true, ..UNKNOWN };
         let (mut at, mut line) = (GuestVa(0), None);
         for record in records {
             let (what, size) = match *record {
@@ -174,11 +157,11 @@ impl Outlines {
                     (What::Store, size)
                 }
                 Record::Prefetch { size, .. } => {
-                    outline.hints += 1;
+                    outline.plain = false;
                     (What::Prefetch, size)
                 }
                 Record::Flush { size, .. } => {
-                    outline.hints += 1;
+                    outline.plain = false;
                     line = None;
                     (What::Flush, size)
                 }
@@ -225,6 +208,10 @@ impl Outlines {
             let room = (1 << shift) - (at & ((1 << shift) - 1));
             let size = if split { (len - skip).min(room as u32) } else { len };
             self.steps.push(Step { pc, size, what: What::Fetch, skip: skip as u8 });
+            outline.plain &= u64::from(size) <= room;
+            if let Some(place) = outline.lines.get_mut(outline.fetches as usize) {
+                *place = at >> shift;
+            }
             outline.fetches += 1;
             skip += size.max(1);
         }
@@ -251,7 +238,7 @@ mod tests {
         let shapes = One(records);
         let outline = outlines.get(BlockId(3), &shapes);
         assert_eq!(outlines.get(BlockId(3), &One(Vec::new())), outline, "it is looked at once");
-        (outline, outlines.steps(outline).iter().map(|step| step.what).collect())
+        (outline, outlines.steps(&outline).iter().map(|step| step.what).collect())
     }
 
     #[test]

@@ -69,9 +69,6 @@ pub struct Hierarchy<O = Unobserved> {
     /// Whether executions may be told as blocks, and what those are.
     by_blocks: bool,
     pub(super) outlines: Outlines,
-    /// How often a cache of fetches may have changed, and whose fetches were looked at last.
-    pub(super) code_changes: u64,
-    pub(super) code_of: (usize, u64),
 }
 
 /// The nodes at which a core's fetches and data accesses enter.
@@ -146,8 +143,6 @@ impl<O: Observe> Hierarchy<O> {
         let mut model = Self {
             by_blocks: fetches.is_some(),
             outlines: Outlines::new(fetches.unwrap_or_default()),
-            code_changes: 0,
-            code_of: (MEMORY, 0),
             graph: Graph::new(config.levels.len() as u32),
             labels: Vec::new(),
             shared: Ports { code: MEMORY, data: MEMORY },
@@ -408,7 +403,6 @@ impl<O: Observe> Sink for Hierarchy<O> {
 
     fn sifted(&mut self, id: ThreadId, lines: &[Line]) -> Result<bool, Infallible> {
         let thread = self.thread(id);
-        self.code_changes += 1;
         self.told_lines(&thread, lines);
         Ok(true)
     }

@@ -90,6 +90,24 @@ impl LruArray {
         touch_older(words, key, set, clear)
     }
 
+    /// Uses a line if it is there; says whether it is. It is counted if it had been prefetched.
+    #[inline(always)]
+    pub(crate) fn fetch(&mut self, line: u64, prefetched: &mut u64) -> bool {
+        let (start, key) = (self.start(line), entry(line));
+        match self.words.get(start) {
+            Some(first) if (*first ^ key) & !DIRTY == 0 => true,
+            _ => self.fetch_older(start, key, prefetched),
+        }
+    }
+
+    #[inline(never)]
+    fn fetch_older(&mut self, start: usize, key: u64, prefetched: &mut u64) -> bool {
+        let words = self.words.get_mut(start..start + self.ways);
+        let flags = words.and_then(|words| touch_older(words, key, 0, PREFETCHED));
+        *prefetched += flags.unwrap_or(0) / PREFETCHED;
+        flags.is_some()
+    }
+
     /// Makes loads and stores as long as each lies in one line that is there; answers how many were made. Lines that had been
     /// prefetched are counted.
     #[inline]

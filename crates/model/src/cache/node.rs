@@ -185,6 +185,14 @@ impl Node {
         array.run(&run, &mut self.stats.prefetches_used)
     }
 
+    /// Fetches a line if that is a hit of a plain LRU cache, except for counting it; says whether it was one. Whoever asks clears the
+    /// filter.
+    #[inline(always)]
+    pub(crate) fn fetch(&mut self, line: u64) -> bool {
+        let AnyArray::Lru(array) = &mut self.array else { return false };
+        array.fetch(line, &mut self.stats.prefetches_used)
+    }
+
     /// Deals with the usual hits of a plain cache, except for counting them: under
     /// LRU those of the most recent line of a set, else all. Gives the filter that
     /// holds from then on, which whoever asks must keep; nothing changes if it is any other access.

@@ -5,14 +5,13 @@
 //! ([`crate::outline`]), which is the same as long as nothing but fetches and flushes touches the
 //! cache of fetches; [`by_blocks`] says of which hierarchies that is true.
 //!
-//! The fetches of a whole block are not looked at either while it is known that each of
-//! them is to the line last used of its set: it was so when the block was executed last, and
-//! [`Hierarchy::code_changes`], which grows with every fetch that changes the cache, says that it still is. What is left
-//! of such a block, its loads and stores, is counted at once and goes to an LRU cache in one piece ([`Node::run`]); what
-//! that could not settle is counted off again and goes the long way. No filter is kept meanwhile.
+//! Where the caches of fetches and of data are both plain LRU ones, the lines of a block's fetches are asked for first, and its
+//! loads and stores behind them in one piece ([`Node::fetch`], [`Node::run`]): as long as fetches hit, nobody else learns of them, so that
+//! their order beside loads and stores does not matter. Where one misses, what is left of the block goes step by step. Loads and
+//! stores are counted at once; what is no hit is counted off again and goes the long way. No filter is kept meanwhile.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{BlockId, Blocks, GuestVa, Record, Shapes};
+use ichnos_base::{Blocks, GuestVa, Record};
 
 use super::config::{Caches, HierarchyConfig, Inclusion, Modify, Straddle};
 use super::hierarchy::{Hierarchy, NO_LOAD, Thread};
@@ -34,6 +33,8 @@ struct Pass {
     /// Whether the cache of data is one of which the line last used is asked first, not the filter: a program goes
     /// to and fro between lines, and the host foresees one question better than two.
     ordered: bool,
+    /// Whether that is so of both caches, and blocks are simulated.
+    all_ordered: bool,
     instructions: u64,
     settled: ByKind,
 }
@@ -81,7 +82,6 @@ impl<O: Observe> Hierarchy<O> {
         records: &[Record],
     ) -> Thread {
         let mut pass = self.enter_pass(thread);
-        self.code_changes += 1;
         for record in records {
             match *record {
                 Record::Insn { len, pc, .. } => {
@@ -116,26 +116,57 @@ impl<O: Observe> Hierarchy<O> {
         let mut outlines = std::mem::take(&mut self.outlines);
         let mut pass = self.enter_pass(thread);
         let mut words = told.words;
-        if self.code_of != (thread.ports.code, thread.space) {
-            self.code_of = (thread.ports.code, thread.space);
-            self.code_changes += 1;
-        }
+        let code = self.graph.nodes.get(thread.ports.code);
+        pass.all_ordered = pass.ordered && code.is_none_or(Node::keeps_order);
         for &id in told.blocks {
-            if pass.ordered
-                && let Some((outline, steps)) = outlines.quickly(id, self.code_changes)
-                && let Some((now, later)) = words.split_at_checked(steps.len())
+            let mut fetched = 0;
+            if pass.all_ordered
+                && let Some(outline) = outlines.seen(id)
+                && outline.plain
             {
-                words = later;
-                self.run_data(&mut pass, outline, (steps, now));
-                continue;
+                let steps = outlines.others(outline);
+                fetched = self.run_fetches(&pass, &outlines, outline);
+                if fetched == outline.fetches
+                    && let Some((now, later)) = words.split_at_checked(steps.len())
+                {
+                    words = later;
+                    self.run_data(&mut pass, outline, (steps, now));
+                    continue;
+                }
             }
-            words = self.run_block(&mut pass, &mut outlines, (id, told.shapes), words);
+            let outline = outlines.get(id, told.shapes);
+            words = self.run_block(&mut pass, (outline, fetched), outlines.steps(&outline), words);
         }
         self.outlines = outlines;
         if pass.ordered {
             pass.data = Settled::NONE;
         }
+        if pass.all_ordered {
+            pass.code = Settled::NONE;
+        }
         self.leave_pass(pass)
+    }
+
+    /// Makes the listed fetches of a plain block as long as they hit, except for counting them; answers how many.
+    #[inline(always)]
+    fn run_fetches(&mut self, pass: &Pass, outlines: &Outlines, outline: &Outline) -> u32 {
+        let Some(node) = self.graph.nodes.get_mut(pass.thread.ports.code) else { return 0 };
+        let shift = node.shift;
+        let space = pass.thread.space >> shift;
+        let [first, second] = outline.lines;
+        if outline.fetches == 0 || !node.fetch(first ^ space) {
+            return 0;
+        }
+        if outline.fetches == 1 || !node.fetch(second ^ space) {
+            return 1;
+        }
+        if outline.fetches == 2 {
+            return 2;
+        }
+        let fetches = outlines.steps(outline).iter().filter(|step| step.what == What::Fetch);
+        let line = |step: &Step| step.pc.offset(u64::from(step.skip)).0 >> shift ^ space;
+        let lines = fetches.map(line).skip(2);
+        2 + lines.take_while(|line| node.fetch(*line)).count() as u32
     }
 
     /// Simulates one execution of a block of which only the loads and stores need be looked at.
@@ -176,28 +207,25 @@ impl<O: Observe> Hierarchy<O> {
         self.touch(&pass.thread, kind, addr, step.size);
     }
 
-    /// Simulates one execution of a block, whose words come first; gives those that are left.
+    /// Simulates one execution of a block, some of whose listed fetches were made already and whose words come first; gives those that
+    /// are left.
     #[inline(never)]
     fn run_block<'w>(
         &mut self,
         pass: &mut Pass,
-        outlines: &mut Outlines,
-        (id, shapes): (BlockId, &dyn Shapes),
+        (outline, mut fetched): (Outline, u32),
+        steps: &[Step],
         words: &'w [u64],
     ) -> &'w [u64] {
-        let outline = outlines.get(id, shapes);
         pass.instructions += u64::from(outline.insns);
-        pass.settled.fetch += u64::from(outline.quiet);
-        let (before, known) = (self.code_changes, outline.known == self.code_changes);
-        let steps = if known {
-            pass.settled.fetch += u64::from(outline.fetches);
-            outlines.others(outline)
-        } else {
-            outlines.steps(outline)
-        };
+        pass.settled.fetch += u64::from(outline.quiet) + u64::from(fetched);
         let mut words = words.iter();
         for step in steps {
             if step.what == What::Fetch {
+                if fetched > 0 {
+                    fetched -= 1;
+                    continue;
+                }
                 let at = step.pc.offset(u64::from(step.skip));
                 self.fetch::<false>(pass, step.pc, (at, step.size));
                 continue;
@@ -216,15 +244,7 @@ impl<O: Observe> Hierarchy<O> {
                 self.hint::<false>(pass, addr);
             }
         }
-        if !known && before == self.code_changes && outline.fetches > 0 && self.code_ordered(pass) {
-            outlines.know(id, before);
-        }
         words.as_slice()
-    }
-
-    /// Whether a fetch of the line last used of its set changes nothing.
-    fn code_ordered(&self, pass: &Pass) -> bool {
-        self.graph.nodes.get(pass.thread.ports.code).is_some_and(Node::keeps_order)
     }
 
     fn enter_pass(&self, thread: Thread) -> Pass {
@@ -232,7 +252,18 @@ impl<O: Observe> Hierarchy<O> {
         let (data, data_level) = self.front(thread.ports.data);
         let settled = ByKind::default();
         let ordered = self.graph.nodes.get(thread.ports.data).is_some_and(Node::keeps_order);
-        Pass { thread, code, data, code_level, data_level, ordered, instructions: 0, settled }
+        let (all_ordered, instructions) = (false, 0);
+        Pass {
+            thread,
+            code,
+            data,
+            code_level,
+            data_level,
+            ordered,
+            all_ordered,
+            instructions,
+            settled,
+        }
     }
 
     fn leave_pass(&mut self, pass: Pass) -> Thread {
@@ -263,13 +294,16 @@ impl<O: Observe> Hierarchy<O> {
         pass.thread.pc = pc;
         let (at, port) = (first.0 ^ pass.thread.space, pass.thread.ports.code);
         let front = if ONE { &mut pass.data } else { &mut pass.code };
-        let seen = front.reads(at, size) || self.recent(port, front, (at, size), Kind::Fetch);
+        let seen = if pass.all_ordered {
+            self.graph.nodes.get_mut(port).is_some_and(|node| node.newest::<false>(at, size))
+        } else {
+            front.reads(at, size) || self.recent(port, front, (at, size), Kind::Fetch)
+        };
         if seen {
             pass.settled.fetch += 1;
             self.tell(&pass.thread, Kind::Fetch, first, pass.code_level);
             return;
         }
-        self.code_changes += 1;
         self.settle_back(pass);
         self.touch(&pass.thread, Kind::Fetch, first, size);
         self.look_again(pass);
@@ -299,7 +333,6 @@ impl<O: Observe> Hierarchy<O> {
 
     #[cold]
     fn hint<const FLUSH: bool>(&mut self, pass: &mut Pass, addr: GuestVa) {
-        self.code_changes += 1;
         self.settle_back(pass);
         if FLUSH {
             self.hint_flush(&pass.thread, addr);

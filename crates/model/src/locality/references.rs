@@ -62,7 +62,7 @@ impl Lines {
         let mut words = told.words.iter();
         for &id in told.blocks {
             let outline = outlines.get(id, told.shapes);
-            for (step, &word) in outlines.steps(outline).iter().zip(&mut words) {
+            for (step, &word) in outlines.steps(&outline).iter().zip(&mut words) {
                 let kind = match step.what {
                     What::Load => Kind::Load,
                     What::Store => Kind::Store,
