@@ -66,6 +66,7 @@ mod slot;
 mod step;
 mod stream;
 mod study;
+mod token;
 mod told;
 mod unpack;
 mod values;

@@ -196,7 +196,7 @@ impl Packer {
         if missed {
             let slots = self.digests.slots(&block);
             for (token, slot) in self.tokens.iter().zip(slots) {
-                self.predictors.put_token((&mut self.coder, codes), *slot, *token);
+                self.predictors.tokens.put((&mut self.coder, codes), *slot, *token);
             }
         }
         self.execs += 1;

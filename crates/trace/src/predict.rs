@@ -22,11 +22,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::bytes::{Parse, zigzag};
-use crate::coder::{Chance, Decoding, Encoder};
 use crate::error::Flaw;
 use crate::learn::Coded;
 use crate::misses::{Misses, put_miss};
 use crate::slot::{LOOK, PATIENCE, State, WIRED, pass_by};
+use crate::token::Tokens;
 use crate::wire::{Drift, Told, Wire, Wires, is_near};
 
 const PREDICTORS: u8 = 8;
@@ -59,16 +59,11 @@ struct Lesson {
     delta: u64,
 }
 
-/// The chances of a slot's tokens, in one cache line: whether not 0, then which.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(align(64))]
-struct Tree([Chance; 16]);
-
 /// The predictors of one stream.
 #[derive(Debug)]
 pub(crate) struct Predictors {
     slots: Vec<State>,
-    tokens: Vec<Tree>,
+    pub(crate) tokens: Tokens,
     context: Vec<u64>,
     follower: Vec<u64>,
     /// Both tables have two to this many places.
@@ -96,7 +91,7 @@ impl Predictors {
     pub(crate) const fn new() -> Self {
         Self {
             slots: Vec::new(),
-            tokens: Vec::new(),
+            tokens: Tokens::new(),
             context: Vec::new(),
             follower: Vec::new(),
             bits: 0,
@@ -118,8 +113,7 @@ impl Predictors {
         self.bits = bits;
         self.slots.clear();
         self.slots.resize(slots as usize, State::default());
-        self.tokens.clear();
-        self.tokens.resize(slots as usize, Tree::default());
+        self.tokens.reset(slots);
         for table in [&mut self.context, &mut self.follower] {
             table.clear();
             table.resize(1 << bits, 0);
@@ -134,7 +128,7 @@ impl Predictors {
     pub(crate) fn grow(&mut self, slots: u32) {
         if self.slots.len() < slots as usize {
             self.slots.resize(slots as usize, State::default());
-            self.tokens.resize(slots as usize, Tree::default());
+            self.tokens.grow(slots);
         }
     }
 
@@ -145,28 +139,6 @@ impl Predictors {
         state.settle();
         self.wires.set(slot, wire);
         Ok(())
-    }
-
-    /// Codes a token of a slot.
-    #[inline]
-    pub(crate) fn put_token(&mut self, to: (&mut Encoder, &mut Vec<u8>), slot: u32, token: u8) {
-        let (encoder, out) = to;
-        let Tree(tree) = &mut self.tokens[slot as usize];
-        encoder.put(out, &mut tree[0], token != 0);
-        if token != 0 {
-            encoder.put_small(out, tree, token - 1);
-        }
-    }
-
-    /// A token of a slot.
-    #[inline(always)]
-    pub(crate) fn get_token(&mut self, from: &mut Decoding, bytes: &[u8], slot: u32) -> Parse<u8> {
-        let tree = self.tokens.get_mut(slot as usize);
-        let Tree(tree) = tree.ok_or(Flaw("a slot is out of range"))?;
-        if !from.get(bytes, &mut tree[0]) {
-            return Ok(0);
-        }
-        Ok(from.get_small(bytes, tree) + 1)
     }
 
     /// Packs words as long as each is what its slot expects: their tokens are 0. Answers how many there were.

@@ -377,7 +377,7 @@ impl Columns<'_> {
         tokens.clear();
         let mut decoding = self.decoding;
         for word in words {
-            tokens.push(predictors.get_token(&mut decoding, self.codes, word.slot.0)?);
+            tokens.push(predictors.tokens.get(&mut decoding, self.codes, word.slot.0)?);
         }
         self.decoding = decoding;
         let coded = words.iter().zip(&*tokens).map(|(word, token)| (word.slot.0, *token));
