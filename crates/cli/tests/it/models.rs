@@ -103,6 +103,23 @@ fn a_live_run_by_blocks_sees_all_processes() {
     assert_eq!(sum(&live["caches"], "accesses"), sum(&stored["caches"], "accesses"));
 }
 
+/// A thread that is over leaves its core to the next; one that lives does not, whenever its records arrive.
+#[test]
+fn threads_have_the_cores_of_the_stored_trace() {
+    let folder = Folder::new();
+    let sequence = guest::build("sequence.c", Link::Dynamic, &["-pthread"]);
+    let sim = ["sim", "--json", "--per-core", "--l2", "none", "--l3", "none"];
+    let run = ["-o", "seq.ichnos", "--", sequence.to_str().unwrap(), "6"];
+    let live = good(ichnos(&folder, &[&sim[..], &run].concat()));
+    let live: Value = serde_json::from_str(live.stdout.lines().last().unwrap()).unwrap();
+    let stored = good(ichnos(&folder, &[&sim[..], &["seq.ichnos"]].concat())).json();
+    assert_eq!(live, stored);
+    let sieved = good(ichnos(&folder, &[&sim[..], &run[2..]].concat()));
+    let sieved: Value = serde_json::from_str(sieved.stdout.lines().last().unwrap()).unwrap();
+    let cores = |answer: &Value| answer["caches"].as_array().map(Vec::len);
+    assert_eq!((cores(&live), cores(&sieved)), (Some(4), Some(4)), "two cores: {live}");
+}
+
 #[test]
 fn a_file_describes_any_number_of_levels() {
     let (folder, _) = sample();

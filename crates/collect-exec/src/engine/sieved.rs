@@ -14,7 +14,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{Known, Lines, Sieve};
-use ichnos_isa_x86::{Inst, MemOperand, Role};
+use ichnos_isa_x86::{AddrExpr, Inst, MemOperand, Role};
 
 use super::ctx::{
     Changed, Ctx, SIEVE_CODE, SIEVE_DATA, SIEVE_FETCHED, SIEVE_LINES, SIEVE_NONE, SIEVE_ROW,
@@ -435,11 +435,15 @@ fn undo(ctx: &mut Ctx) -> u64 {
     told
 }
 
-/// Whether the use of a line is taken back if the access faults. Programs that go on after a fault seldom meant the stack, and
-/// hardly ever an address that is written in their code.
+/// Below this address nobody has memory.
+const LOWEST: u64 = 1 << 16;
+
+/// Whether the use of a line is taken back if the access faults. Programs that go on after a fault, or end by it, seldom meant
+/// the stack, and hardly ever an address that is written in their code, unless nothing can be there.
 pub fn may_be_undone(operand: &MemOperand) -> bool {
-    let on_stack = operand.address.base.is_some_and(|reg| reg.number() == reg::RSP as u8);
-    !on_stack && !operand.address.is_constant()
+    let AddrExpr { base, disp, .. } = operand.address;
+    let on_stack = base.is_some_and(|reg| reg.number() == reg::RSP as u8);
+    !on_stack && (!operand.address.is_constant() || (disp as u64) < LOWEST)
 }
 
 /// The last access that an instruction was about to make, if translated code has looked at it before: its line. An

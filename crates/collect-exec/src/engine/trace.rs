@@ -180,6 +180,14 @@ pub fn begin(ctx: &mut Ctx) {
     let mut item = Vec::with_capacity(16);
     [process, creator, pid, tid].iter().for_each(|n| item.extend(n.to_le_bytes()));
     wide(ctx, words::START, &item);
+    hand_in(ctx);
+}
+
+/// Submits what a thread has stored so far, so that it comes before what others submit from now on.
+pub fn hand_in(ctx: &mut Ctx) {
+    if ctx.buffer_index != NONE {
+        next(ctx);
+    }
 }
 
 /// The thread may sleep: if buffers are few it gives its own back.

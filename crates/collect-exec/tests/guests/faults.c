@@ -1,5 +1,5 @@
 // Faults in the middle of straight code, taken back by handlers: loads and stores that never happen, a division
-// by zero, a string instruction that ends at a hole.
+// by zero, a string instruction that ends at a hole, addresses at which there is never anything.
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <signal.h>
@@ -45,6 +45,8 @@ int main(void) {
         if (!sigsetjmp(back, 1)) sum += straight((long *)page, here, i);
         if (!sigsetjmp(back, 1)) sum += straight(here, (long *)page, i);
         if (!sigsetjmp(back, 1)) sum += here[i % 8] / (i - i);
+        if (!sigsetjmp(back, 1)) asm volatile("movl $1, 0\n addq $1, %0" : "+m"(sum));
+        if (!sigsetjmp(back, 1)) asm volatile("addq 64, %%rax\n addq $1, %0" : "+m"(sum) : : "rax");
         if (!sigsetjmp(back, 1)) memset(page - 8 * (i % 3), 1, 4096);
         for (int k = 0; k < 20; k++) sum += straight(here + k, here + 20, k);
     }

@@ -48,6 +48,7 @@ pub fn run(ctx: &mut Ctx, number: i64) -> Answer {
         libc::SYS_arch_prctl => arch_prctl(ctx, &a),
         libc::SYS_exit_group => {
             statistics();
+            trace::time(ctx);
             trace::event(ctx, words::END_ALL, a[0]);
             trace::close(ctx);
             sys::exit_group(a[0])
@@ -96,6 +97,8 @@ fn clone3(ctx: &mut Ctx, a: &[u64; 6]) -> Answer {
 }
 
 fn clone(ctx: &mut Ctx, request: &Request) -> Answer {
+    // What comes before the child is told before the child is.
+    trace::hand_in(ctx);
     if request.flags & CLONE_VM != 0 { clone_sharing(ctx, request) } else { fork(ctx, request) }
 }
 
@@ -334,6 +337,8 @@ fn exit(ctx: &mut Ctx, status: u64) -> Answer {
     // Nothing may be delivered to a thread whose books are closed.
     let all = u64::MAX;
     direct(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as u64, &raw const all as u64, 0, 8, 0, 0]);
+    // The end has a time of its own: whether it was before another's beginning says who could have had whose caches.
+    trace::time(ctx);
     trace::event(ctx, words::END, status);
     thread::retire(ctx, tid);
     loop {
