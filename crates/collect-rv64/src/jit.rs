@@ -24,6 +24,7 @@ mod profiled;
 mod state;
 mod thunks;
 mod transfer;
+mod turn;
 mod x86;
 
 use std::collections::HashMap;

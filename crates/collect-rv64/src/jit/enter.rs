@@ -76,6 +76,9 @@ impl Jit {
         // - the records of pages beside that table, and the words and times of use of the
         //   first-level cache, both of as many slots as its mask says (`Own::new`), which
         //   the tables own a share of;
+        // - the records of pages of code, the words of the TLB, which the tables own a
+        //   share of and which are as many as `Turn::new` wants, and the book's tables of
+        //   frames, whose boxes it keeps;
         // - the table of computed transfers, emptied with the code it leads to.
         // These belong to `watch`, which nobody uses meanwhile but the helpers, and
         // those make their references from `context`, one call at a time.

@@ -10,13 +10,14 @@
 use crate::jit::block::Block;
 use crate::jit::cold::{Area, Open};
 use crate::jit::held::Held;
-use crate::jit::state::{INDIRECT, KEY};
+use crate::jit::state::{INDIRECT, KEY, MISS_PAGE, MISS_PLACE};
 use crate::jit::x86::{
     Alu, Cond, Mem, Operand, R13, R14, R15, RAX, RCX, RDX, Reg, Shift, W32, W64,
 };
 use crate::profile::{
     INDIRECT_ENTRIES, Indirect, LINE_ENTRIES, LINE_SHIFT, Line, ReferenceKind, site_mix,
 };
+use crate::ram::PAGE_SHIFT;
 use crate::tlb::WRITE_TAG;
 use std::mem::offset_of;
 
@@ -33,8 +34,8 @@ const INDIRECT_SHIFT: u32 = size_of::<Indirect>().trailing_zeros();
 pub(crate) enum Helper {
     /// Memory at the guest address in `rax`; then its host address is there.
     Data { pc: u64, site: u32, retired: usize },
-    /// A line of code.
-    Fetch { pc: u64, at: u64, site: u32 },
+    /// A line of code. It is looked up at an offset, by its word and its frame's.
+    Fetch { pc: u64, at: u64, site: u32, looked_up: usize, words: (u32, u32) },
 }
 
 /// A site as a helper takes it.
@@ -98,7 +99,8 @@ impl Block<'_> {
         let word = book.line(at);
         let frame = book.frame(at).unwrap_or(word);
         let site = Packed { size, store: false, follows: 0, index: self.index as u16 }.pack();
-        let helper = Helper::Fetch { pc: self.pc, at, site };
+        let looked_up = self.code.here();
+        let helper = Helper::Fetch { pc: self.pc, at, site, looked_up, words: (word, frame) };
         self.code.mov(W64, RCX, Operand::Mem(Mem::at(R14, 8 * word as i32)));
         // Zero is an unknown line, a negative sum one whose page left the TLB.
         self.code.alu(W64, Alu::Add, RCX, Operand::Mem(Mem::at(R14, 8 * frame as i32)));
@@ -169,8 +171,9 @@ impl Block<'_> {
         }
         let back = (open.0, back);
         let thunk = match helper {
-            Helper::Fetch { pc, at, site } => {
+            Helper::Fetch { pc, at, site, looked_up, words } => {
                 self.code.mov_imm(RAX, at);
+                self.bring_page((pc, at), words, (open.0, looked_up));
                 self.code.mov_imm(RDX, pc);
                 self.code.mov_imm(RCX, site.into());
                 self.thunks.fetch
@@ -194,6 +197,34 @@ impl Block<'_> {
         self.leave_to_interpreter(retired, pc);
     }
 
+    /// Takes note of who brings something in.
+    fn note_miss(&mut self, word: u32, pc: u64) {
+        self.code.store_imm(MISS_PLACE, 8 * word as i32);
+        self.code.store_imm(MISS_PAGE, (pc >> PAGE_SHIFT) as i32);
+    }
+
+    /// Brings the page of a line of code, which is in `rax` and known to hit, into the
+    /// TLB, and looks the line up again; or goes on here if that cannot be.
+    fn bring_page(
+        &mut self,
+        (pc, at): (u64, u64),
+        (word, frame): (u32, u32),
+        looked_up: (Area, usize),
+    ) {
+        let Some(book) = &mut self.book else { return };
+        let count = book.miss(pc, ReferenceKind::Fetch);
+        let known = Operand::Mem(Mem::at(R14, 8 * word as i32));
+        self.code.alu_imm(W64, Alu::Cmp, known, 0);
+        let unknown = self.code.jump_if(Cond::Equal);
+        self.note_miss(count, at);
+        self.code.mov_imm(RCX, 8 * u64::from(frame));
+        let hole = self.code.call();
+        self.fill_shared(hole, self.thunks.bring_code);
+        let hole = self.code.jump_if(Cond::Equal);
+        self.connect((self.area, hole), looked_up);
+        self.code.fill_here(unknown);
+    }
+
     /// Marks a clean line that is stored to, or brings an absent one in, and goes on with
     /// its entry; or goes on here if neither can be.
     fn bring(&mut self, (pc, site): (u64, u32), found: (Area, usize)) {
@@ -207,6 +238,7 @@ impl Block<'_> {
             let hole = self.code.jump_if(Cond::Equal);
             self.connect((self.area, hole), found);
         }
+        self.note_miss(word, pc);
         let hole = self.code.call();
         self.fill_shared(hole, if store { self.thunks.bring_written } else { self.thunks.bring });
         let failed = self.code.jump_if(Cond::Above);

@@ -63,6 +63,10 @@ pub(crate) struct Shared {
     pub(crate) mark_distance: u64,
     /// Where lines of data are brought in.
     pub(crate) own: Own,
+    /// Who brings something in: where its misses are counted, in bytes from the arena's
+    /// start, and the low half of the number of its page.
+    pub(crate) miss_place: u64,
+    pub(crate) miss_page: u64,
 }
 
 /// Lengths of blocks are rounded up to a multiple of this, and there is a ceiling for
@@ -153,6 +157,16 @@ pub(crate) const OWN_WORDS: Mem = field(offset_of!(Cpu, shared.own.words));
 pub(crate) const OWN_DISTANCE: Mem = field(offset_of!(Cpu, shared.own.distance));
 pub(crate) const OWN_MASK: Mem = field(offset_of!(Cpu, shared.own.mask));
 pub(crate) const OWN_SPACE: Mem = field(offset_of!(Cpu, shared.own.space));
+pub(crate) const TURN_WORDS: Mem = field(offset_of!(Cpu, shared.own.turn.words));
+pub(crate) const TURN_CAPACITY: Mem = field(offset_of!(Cpu, shared.own.turn.capacity));
+pub(crate) const TURN_SPACE: Mem = field(offset_of!(Cpu, shared.own.turn.space));
+pub(crate) const TURN_TAG: Mem = field(offset_of!(Cpu, shared.own.turn.tag));
+pub(crate) const TURN_DATA_PAGES: Mem = field(offset_of!(Cpu, shared.own.turn.data_pages));
+pub(crate) const TURN_CODE_PAGES: Mem = field(offset_of!(Cpu, shared.own.turn.code_pages));
+pub(crate) const TURN_SEEN: Mem = field(offset_of!(Cpu, shared.own.turn.seen));
+pub(crate) const TURN_RECENT: Mem = field(offset_of!(Cpu, shared.own.turn.recent));
+pub(crate) const MISS_PLACE: Mem = field(offset_of!(Cpu, shared.miss_place));
+pub(crate) const MISS_PAGE: Mem = field(offset_of!(Cpu, shared.miss_page));
 pub(crate) const FLOAT_STATE: Mem = field(offset_of!(Cpu, float_state));
 pub(crate) const FRM: Mem = field(offset_of!(Cpu, frm));
 pub(crate) const JUMPS: Mem = field(offset_of!(Cpu, tlb.jumps));

@@ -278,6 +278,22 @@ impl Code {
         self.form(None, (W64, false), &[0x0f, 0xb3], number.0, Operand::Reg(to));
     }
 
+    /// Carry is the bit of `of` whose number is the low six bits of `number`.
+    pub(crate) fn test_bit(&mut self, of: Reg, number: Reg) {
+        self.form(None, (W64, false), &[0x0f, 0xa3], number.0, Operand::Reg(of));
+    }
+
+    /// `to` is the number of the lowest bit of `from`, which has one.
+    pub(crate) fn lowest_bit(&mut self, to: Reg, from: Reg) {
+        self.form(None, (W64, false), &[0x0f, 0xbc], to.0, Operand::Reg(from));
+    }
+
+    /// Adds to a byte.
+    pub(crate) fn add_byte(&mut self, to: Mem, value: i8) {
+        self.form(None, (W32, false), &[0x80], 0, Operand::Mem(to));
+        self.bytes.push(value as u8);
+    }
+
     pub(crate) fn shift_imm(&mut self, width: Width, op: Shift, to: Reg, by: u8) {
         if by == 1 {
             return self.form(None, (width, false), &[0xd1], op as u8, Operand::Reg(to));
