@@ -61,12 +61,23 @@ pub(crate) fn bring_line(
     code.alu(W64, Alu::Xor, RDI, Operand::Reg(RSI));
     code.alu_imm(W64, Alu::Cmp, Operand::Reg(RDI), HIDDEN as i32);
     let hidden = code.jump_if(Cond::Equal);
+    code.test(RDI);
+    let present = code.jump_if(Cond::Equal);
     check_absent(code, &mut failed);
     find_oldest(code);
     replace(code, by);
     forget_old(code);
     code.mov_imm(RDX, 0);
     code.alu_imm(W64, Alu::Cmp, Operand::Reg(RDX), 1);
+    give_back(code);
+    code.ret();
+    code.fill_here(present);
+    // The bytes are not aligned, or a store found the line clean and marked it.
+    if by == By::Store {
+        code.alu(W64, Alu::Cmp, RSI, Operand::Mem(entry(RCX, offset_of!(Line, write))));
+        failed.push(code.jump_if(Cond::NotEqual));
+    }
+    code.alu(W64, Alu::Cmp, RSI, Operand::Reg(RSI));
     give_back(code);
     code.ret();
     code.fill_here(hidden);

@@ -4,7 +4,7 @@
 //! | host register | holds |
 //! |---|---|
 //! | `rbx` | the hart, and [`BIAS`] |
-//! | `r13` | instructions that may still retire; in profiled code four times the clock |
+//! | `r13` | instructions that may still retire; in profiled code four times the number of the next one |
 //! | `r14` | the start of RAM; in profiled code the arena of counts |
 //! | `r15` | the translation table's active bank; in profiled code that of lines |
 //! | `rbp rsi rdi r8-r12` | guest registers, see [`mapped`] |
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) mxcsr_clear: u32,
     /// The same while a helper runs.
     pub(crate) mxcsr_kept: u32,
-    /// In profiled code: four times the clock that may not be passed, and less than
+    /// In profiled code: what the register may not pass, and less than
     /// which it must be before so many instructions, rounded up to [`CEILING_STEP`].
     pub(crate) ceiling: u64,
     pub(crate) ceilings: [u64; CEILINGS],
@@ -75,7 +75,7 @@ const CEILING_STEP: usize = 4;
 const CEILINGS: usize = LONGEST.div_ceil(CEILING_STEP);
 
 impl Shared {
-    /// Sets four times the clock that may not be passed.
+    /// Sets what the register that holds the time may not pass.
     pub(crate) fn set_ceiling(&mut self, ceiling: u64) {
         if self.ceiling != ceiling {
             self.ceiling = ceiling;

@@ -48,6 +48,8 @@ pub(crate) struct Thunks {
     /// Bring a line in by a load and by a store, see [`bring_line`].
     pub(crate) bring: CacheAddr,
     pub(crate) bring_written: CacheAddr,
+    /// Whether the host turns one register right into another.
+    pub(crate) turns_right: bool,
     /// Brings the page of a line of code into the TLB, see [`bring_code`].
     pub(crate) bring_code: CacheAddr,
 }
@@ -128,6 +130,7 @@ impl Thunks {
             mark,
             bring,
             bring_written,
+            turns_right: std::arch::is_x86_feature_detected!("bmi2"),
             bring_code,
         };
         (code.bytes, thunks)

@@ -79,26 +79,22 @@ pub(crate) fn find_page(b: &mut Block<'_>, (at, scratch): (Reg, Reg), (bytes, ta
     b.code.alu(W64, Alu::Cmp, scratch, Operand::Mem(Mem::indexed(R15, RCX, tag)));
 }
 
-/// Puts the access's offset into RAM into `rax`, or leaves for the interpreter.
-/// Uses `rcx` and `rdx`.
-pub(crate) fn reach(b: &mut Block<'_>, i: &Insn, bytes: u8, tag: i32) {
-    address(b, (RAX, i.rs1), i.imm);
+/// Finds the bytes of an access, or leaves for the interpreter. Uses `rcx` and `rdx`;
+/// where the bytes are needs `rax`.
+pub(crate) fn reach(b: &mut Block<'_>, i: &Insn, bytes: u8, tag: i32) -> Mem {
     if b.book.is_some() {
-        return b.reach_line(bytes, tag);
+        return b.reach_line((i.rs1, i.imm), bytes, tag);
     }
+    address(b, (RAX, i.rs1), i.imm);
     find_page(b, (RAX, RDX), (bytes.into(), tag));
     b.interpret_if(Cond::NotEqual);
     b.code.alu(W64, Alu::Add, RAX, Operand::Mem(Mem::indexed(R15, RCX, ADDEND)));
-}
-
-/// The bytes that [`reach`] found.
-pub(crate) const fn reached(b: &Block<'_>) -> Mem {
-    if b.book.is_some() { Mem::at(RAX, 0) } else { Mem::indexed(R14, RAX, 0) }
+    Mem::indexed(R14, RAX, 0)
 }
 
 fn load(b: &mut Block<'_>, i: &Insn) {
-    reach(b, i, shape(i.op).0, READ_TAG);
-    load_from(b, i, reached(b));
+    let at = reach(b, i, shape(i.op).0, READ_TAG);
+    load_from(b, i, at);
 }
 
 /// How many bytes a load reads, and whether it extends their sign.
@@ -125,8 +121,8 @@ pub(crate) fn load_from(b: &mut Block<'_>, i: &Insn, at: Mem) {
 }
 
 fn store(b: &mut Block<'_>, i: &Insn, bytes: u8) {
-    reach(b, i, bytes, WRITE_TAG);
-    store_to(b, i, (bytes, reached(b)));
+    let at = reach(b, i, bytes, WRITE_TAG);
+    store_to(b, i, (bytes, at));
 }
 
 /// Stores to a place; leaves `rax` and `rdx` alone.

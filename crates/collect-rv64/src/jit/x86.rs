@@ -100,6 +100,22 @@ pub(crate) enum Cond {
     LessEqual = 14,
 }
 
+impl Cond {
+    /// The condition that holds if this one does not; none has a number of its own for
+    /// some.
+    pub(crate) const fn inverse(self) -> Option<Self> {
+        Some(match self {
+            Self::Below => Self::AboveEqual,
+            Self::AboveEqual => Self::Below,
+            Self::Equal => Self::NotEqual,
+            Self::NotEqual => Self::Equal,
+            Self::Less => Self::GreaterEqual,
+            Self::GreaterEqual => Self::Less,
+            Self::Above | Self::Parity | Self::LessEqual => return None,
+        })
+    }
+}
+
 /// A place whose address is not known yet: a 32-bit displacement to fill in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Hole(pub(crate) usize);
@@ -302,6 +318,12 @@ impl Code {
         self.bytes.push(by);
     }
 
+    /// `to = from` turned right, in 32 bits. Needs BMI2.
+    pub(crate) fn turn_right(&mut self, to: Reg, from: Reg, by: u8) {
+        let rex = (to.0 >> 3 ^ 1) << 7 | 0x40 | (from.0 >> 3 ^ 1) << 5 | 3;
+        self.bytes.extend([0xc4, rex, 0x7b, 0xf0, 0xc0 | (to.0 & 7) << 3 | from.0 & 7, by]);
+    }
+
     /// Shifts by `cl`.
     pub(crate) fn shift(&mut self, width: Width, op: Shift, to: Reg) {
         self.form(None, (width, false), &[0xd3], op as u8, Operand::Reg(to));
@@ -452,6 +474,18 @@ impl Code {
             opcode,
         ]);
         self.memory(to.0 << 3, operand);
+    }
+
+    /// The same with a third register.
+    pub(crate) fn fused_rr(
+        &mut self,
+        opcode: u8,
+        double: bool,
+        (to, factor): (Xmm, Xmm),
+        other: Xmm,
+    ) {
+        let last = u8::from(double) << 7 | (!factor.0 & 15) << 3 | 1;
+        self.bytes.extend([0xc4, 0xe2, last, opcode, 0xc0 | to.0 << 3 | other.0]);
     }
 
     /// `stmxcsr` (3) and `ldmxcsr` (2).
