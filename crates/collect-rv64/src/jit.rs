@@ -49,7 +49,7 @@ const LONGEST: usize = 48;
 /// Bytes that neither area of a block can exceed.
 const BLOCK_MOST: usize = 1 << 15;
 /// Bytes that are set aside at once for what hardly ever runs.
-const FAR_BYTES: usize = 1 << 16;
+const FAR_BYTES: usize = 1 << 18;
 /// A block is translated when it has been reached so often. Measured on a kernel
 /// boot: at 1 translation dominates, above 10 the interpreter does.
 const HOT: u8 = 4;

@@ -158,22 +158,34 @@ fn check_absent(code: &mut Code, failed: &mut Vec<Hole>) {
 }
 
 /// Puts the places of the word and of the time of use of the line that has to go into
-/// `rdx` and `r9`. Ways go along in the lowest bits of their times.
+/// `rdx` and `r9`. Ways go along in the lowest bits of their times. They are compared two
+/// by two first, which do not wait for one another; `rsi` is spoilt meanwhile.
 fn find_oldest(code: &mut Code) {
     code.mov_rr(R9, RDX);
     code.alu(W64, Alu::Add, R9, Operand::Mem(OWN_DISTANCE));
-    code.mov(W64, R10, Operand::Mem(Mem::at(R9, 0)));
-    code.eightfold(R10, R10, 0);
-    for way in 1..WAYS {
-        code.mov(W64, R11, Operand::Mem(Mem::at(R9, 8 * way)));
-        code.eightfold(R11, R11, way);
-        code.alu(W64, Alu::Cmp, R11, Operand::Reg(R10));
-        code.cmov(Cond::Below, R10, R11);
+    let time = |code: &mut Code, to: Reg, way: i32| {
+        code.mov(W64, to, Operand::Mem(Mem::at(R9, 8 * way)));
+        code.eightfold(to, to, way);
+    };
+    let older = |code: &mut Code, one: Reg, other: Reg| {
+        code.alu(W64, Alu::Cmp, other, Operand::Reg(one));
+        code.cmov(Cond::Below, one, other);
+    };
+    time(code, R10, 0);
+    time(code, RSI, 1);
+    older(code, R10, RSI);
+    for way in (2..WAYS).step_by(2) {
+        time(code, R11, way);
+        time(code, RSI, way + 1);
+        older(code, R11, RSI);
+        older(code, R10, R11);
     }
     code.alu_imm(W32, Alu::And, Operand::Reg(R10), WAYS - 1);
     code.shift_imm(W32, Shift::Left, R10, 3);
     code.alu(W64, Alu::Add, R9, Operand::Reg(R10));
     code.alu(W64, Alu::Add, RDX, Operand::Reg(R10));
+    code.mov_rr(RSI, RAX);
+    code.alu_imm(W64, Alu::And, Operand::Reg(RSI), -1 << LINE);
 }
 
 /// Puts the line into the place of the one that has to go, whose word is in `r11` then,

@@ -127,17 +127,30 @@ fn store(b: &mut Block<'_>, i: &Insn, bytes: u8) {
 
 /// Stores to a place; leaves `rax` and `rdx` alone.
 pub(crate) fn store_to(b: &mut Block<'_>, i: &Insn, (bytes, at): (u8, Mem)) {
+    if i.rs2 == 0 {
+        return b.code.store_zero(bytes, at);
+    }
     let from = b.source(i.rs2, RCX);
     b.code.store(bytes, at, from);
 }
 
 fn branch(b: &mut Block<'_>, i: &Insn, cond: Cond) {
     let target = b.pc.wrapping_add(i.imm as i64 as u64);
-    let first = b.source(i.rs1, RAX);
-    if i.rs2 == 0 {
-        b.code.test(first);
-    } else {
-        b.code.alu(W64, Alu::Cmp, first, operand(i.rs2));
+    // The zero register comes second where that is the same.
+    let (first, second, cond) = match (i.rs1, cond) {
+        (0, Cond::Less) => (i.rs2, 0, Cond::Greater),
+        (0, Cond::GreaterEqual) => (i.rs2, 0, Cond::LessEqual),
+        (0, Cond::Equal | Cond::NotEqual) => (i.rs2, 0, cond),
+        _ => (i.rs1, i.rs2, cond),
+    };
+    match (mapped(first), mapped(second)) {
+        (Some(first), _) if second == 0 => b.code.test(first),
+        (None, _) if second == 0 => b.code.alu_imm(W64, Alu::Cmp, operand(first), 0),
+        (None, Some(second)) => b.code.alu_into(Alu::Cmp, operand(first), second),
+        _ => {
+            let first = b.source(first, RAX);
+            b.code.alu(W64, Alu::Cmp, first, operand(second));
+        }
     }
     b.branch_if(cond, target);
 }

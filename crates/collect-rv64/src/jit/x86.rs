@@ -98,6 +98,7 @@ pub(crate) enum Cond {
     Less = 12,
     GreaterEqual = 13,
     LessEqual = 14,
+    Greater = 15,
 }
 
 impl Cond {
@@ -111,7 +112,9 @@ impl Cond {
             Self::NotEqual => Self::Equal,
             Self::Less => Self::GreaterEqual,
             Self::GreaterEqual => Self::Less,
-            Self::Above | Self::Parity | Self::LessEqual => return None,
+            Self::LessEqual => Self::Greater,
+            Self::Greater => Self::LessEqual,
+            Self::Above | Self::Parity => return None,
         })
     }
 }
@@ -211,6 +214,18 @@ impl Code {
         self.imm32(value);
     }
 
+    /// `[to] = 0`.
+    pub(crate) fn store_zero(&mut self, bytes: u8, to: Mem) {
+        let to = Operand::Mem(to);
+        match bytes {
+            1 => self.form(None, (W32, false), &[0xc6], 0, to),
+            2 => self.form(Some(0x66), (W32, false), &[0xc7], 0, to),
+            4 => self.form(None, (W32, false), &[0xc7], 0, to),
+            _ => self.form(None, (W64, false), &[0xc7], 0, to),
+        }
+        self.bytes.extend(std::iter::repeat_n(0, usize::from(bytes.min(4))));
+    }
+
     /// `[to] = value`, one byte.
     pub(crate) fn store_byte(&mut self, to: Mem, value: u8) {
         self.form(None, (W32, false), &[0xc6], 0, Operand::Mem(to));
@@ -251,6 +266,11 @@ impl Code {
 
     pub(crate) fn alu(&mut self, width: Width, op: Alu, to: Reg, from: Operand) {
         self.form(None, (width, false), &[(op as u8) << 3 | 3], to.0, from);
+    }
+
+    /// The same into a register or memory, in 64 bits.
+    pub(crate) fn alu_into(&mut self, op: Alu, to: Operand, from: Reg) {
+        self.form(None, (W64, false), &[(op as u8) << 3 | 1], from.0, to);
     }
 
     pub(crate) fn alu_imm(&mut self, width: Width, op: Alu, to: Operand, value: i32) {
