@@ -11,9 +11,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use ichnos_base::{Batch, Event, GuestVa, InsnKind, MapKind, Protection, Record, Sink, ThreadId};
 use ichnos_collect_rv64::profile::{
-    Detail, Gone, Models as Boundary, Pass, Profile, Reference as Told, ReferenceKind, Sets, Shape,
-    Stamps, Transfer, WRITTEN,
+    Detail, Gone, Models as Boundary, Pass, Profile, Reference as Told, ReferenceKind, Ring, Sets,
+    Shape, Stamps, Transfer, WRITTEN,
 };
+use ichnos_model as model;
 use ichnos_model::{
     Access, BranchModel, BranchObserve, ByKind, Direct, Filterable, Hierarchy, Kind, Modify,
     Observe, Reference, Standing, Straddle, TlbModel, TlbObserve,
@@ -439,6 +440,26 @@ impl Boundary for Profiling {
     fn sets(&mut self, thread: ThreadId) -> Option<Sets> {
         let (words, stamps, mask, space) = self.first_data(thread)?.sets();
         Some(Sets { words, stamps, mask, space })
+    }
+
+    fn ring(&mut self, thread: ThreadId) -> Option<Ring> {
+        const {
+            assert!(Ring::NEXT == model::Ring::NEXT);
+            assert!(Ring::COUNTS == model::Ring::COUNTS);
+            assert!(Ring::COUNTED == model::Ring::COUNTED);
+            assert!(Ring::WORDS == model::Ring::WORDS);
+        }
+        let model = self.tlbs.as_mut().filter(|model| model.page_bytes() == 4096)?;
+        let (words, capacity, space, tag) = model.ring(thread)?;
+        Some(Ring { words, capacity, space, tag })
+    }
+
+    fn walked(&mut self, thread: ThreadId, (kind, pc): (ReferenceKind, GuestVa), count: u64) {
+        let kind = kind_of(kind);
+        if let Some(model) = &mut self.tlbs {
+            model.add_misses(thread, kind, count);
+        }
+        self.charge_walk(pc, kind, Missed { misses: count, walks: count });
     }
 
     fn missed(&mut self, thread: ThreadId, (kind, pc): (ReferenceKind, GuestVa), count: u64) {

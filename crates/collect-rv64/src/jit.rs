@@ -24,6 +24,7 @@ mod profiled;
 mod state;
 mod thunks;
 mod transfer;
+mod turn;
 mod x86;
 
 use std::collections::HashMap;
@@ -31,7 +32,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use ichnos_base::CacheAddr;
 use ichnos_codemem::CodeMem;
-use ichnos_isa_rv64::Insn;
+use ichnos_isa_rv64::{Insn, Op};
 
 use crate::code::{Code, Decoded};
 use crate::observe::Observer;
@@ -48,7 +49,7 @@ const LONGEST: usize = 48;
 /// Bytes that neither area of a block can exceed.
 const BLOCK_MOST: usize = 1 << 15;
 /// Bytes that are set aside at once for what hardly ever runs.
-const FAR_BYTES: usize = 1 << 16;
+const FAR_BYTES: usize = 1 << 18;
 /// A block is translated when it has been reached so often. Measured on a kernel
 /// boot: at 1 translation dominates, above 10 the interpreter does.
 const HOT: u8 = 4;
@@ -323,19 +324,25 @@ fn found(known: Option<Known>) -> Found {
     })
 }
 
-/// The instructions of a block and how many bytes they are. Decoding them fills
-/// their slots, so that a page without slots has no blocks either.
+/// The instructions of a block and how many bytes they are. Their slots are filled, so
+/// that a page without slots has no blocks either.
 fn block_at(index: usize, code: &mut Code, ram: &Ram) -> (Vec<Insn>, usize) {
     let mut insns = Vec::with_capacity(LONGEST);
     let mut at = index;
     while insns.len() < LONGEST && at >> PAGE_SHIFT == index >> PAGE_SHIFT {
-        if !matches!(code.decode(at, ram), Decoded::Insn(_)) {
-            break;
-        }
-        let slot = code.page(at & !(PAGE_SIZE - 1)).and_then(|p| p[at % PAGE_SIZE / 2].insn());
-        let Some(insn) = slot else { break };
+        let slot = |code: &Code| {
+            code.page(at & !(PAGE_SIZE - 1)).and_then(|page| page[at % PAGE_SIZE / 2].insn())
+        };
+        let filled = slot(code).or_else(|| match code.decode(at, ram) {
+            Decoded::Insn(_) => slot(code),
+            _ => None,
+        });
+        let Some(insn) = filled else { break };
         at += usize::from(insn.len);
         insns.push(insn);
+        if matches!(insn.op, Op::Jal | Op::Jalr) {
+            break;
+        }
     }
     (insns, at - index)
 }

@@ -35,13 +35,15 @@ mod views;
 mod watch;
 mod words;
 
-pub(crate) use book::{Book, EVICTIONS, WRITE_BACKS};
+pub(crate) use book::{Book, EVICTIONS, PAGES_SEEN, RECENT, Recent, WRITE_BACKS};
 pub(crate) use line::{CLEAN, HIDDEN, LINE_SHIFT, Line, NO_LINE};
-pub(crate) use lines::{LINE_ENTRIES, PAGE_RECORD_SHIFT, PAGES, Page};
+pub(crate) use lines::{ABSENT, LINE_ENTRIES, PAGE_RECORD_SHIFT, PAGES, Page};
+pub(crate) use pages::HIDDEN as HIDDEN_FRAME;
 pub(crate) use tables::{INDIRECT_ENTRIES, Indirect, Own, Site, Start, site_mix};
 pub(crate) use tracer::Profiled;
 
 pub use deduce::{Arc, Executed, Profile};
 pub use models::{
-    Detail, Gone, Models, Pass, Reference, ReferenceKind, Sets, Shape, Stamps, Transfer, WRITTEN,
+    Detail, Gone, Models, Pass, Reference, ReferenceKind, Ring, Sets, Shape, Stamps, Transfer,
+    WRITTEN,
 };

@@ -9,6 +9,9 @@ use crate::pages::prefer_large;
 pub(crate) const PAGE_SHIFT: u32 = 12;
 pub(crate) const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
 
+/// Bytes that there is room for when memory first grows.
+const ROOM: usize = 64 << 20;
+
 /// A range of RAM that held decoded code and was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CodeWrite {
@@ -46,12 +49,15 @@ impl Ram {
         self.has_code.len()
     }
 
-    /// Adds zeroed pages at the end.
+    /// Adds zeroed pages at the end. Room is made for many more, which costs nothing
+    /// until they are there, so that memory seldom moves.
     pub(crate) fn grow(&mut self, pages: usize) {
         self.has_code.resize(self.pages() + pages, false);
-        let len = self.has_code.len() * PAGE_SIZE;
-        self.bytes.reserve_exact(len - self.bytes.len());
-        prefer_large(self.bytes.spare_capacity_mut());
+        let (old, len) = (self.bytes.len(), self.has_code.len() * PAGE_SIZE);
+        if len > self.bytes.capacity() {
+            self.bytes.reserve_exact(len.max(2 * old).max(ROOM) - old);
+            prefer_large(self.bytes.spare_capacity_mut());
+        }
         self.bytes.resize(len, 0);
     }
 

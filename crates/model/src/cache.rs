@@ -45,10 +45,11 @@ pub use filter::{AtOnce, Filterable, Reference, Standing};
 pub use hierarchy::Hierarchy;
 pub use observe::{Access, LevelCounts, Observe, Unobserved};
 pub use per_pc::{PcCounts, PerPc};
+pub use small_fifo::Ring;
 pub use stamped::Stamps;
 pub use stats::{CacheStats, HierarchyReport, InstanceReport, MemoryStats};
 
 pub(crate) use array::{AnyArray, Array, Found};
-pub(crate) use entry::Resident;
+pub(crate) use entry::{Resident, entry};
 pub(crate) use full_lru::FullLru;
 pub(crate) use index::Index;

@@ -58,7 +58,7 @@ pub use cache::{
     Access, Allocate, AtOnce, Brought, CacheConfig, CacheStats, Caches, Cause, Classify, Direct,
     Filterable, Hierarchy, HierarchyConfig, HierarchyReport, Hints, Inclusion, InstanceReport,
     LevelConfig, LevelCounts, MemoryStats, Modify, Observe, PcCounts, PerPc, PerRegion, PerThread,
-    Placement, Reference, Region, Sharing, Stamps, Standing, Straddle, Unobserved, WRITTEN,
+    Placement, Reference, Region, Ring, Sharing, Stamps, Standing, Straddle, Unobserved, WRITTEN,
     WritePolicy,
 };
 pub use clusters::Clusters;

@@ -105,6 +105,21 @@ fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }
 
+/// Appends a space and a number to a line.
+fn append<const BASE: u64>(line: &mut Vec<u8>, number: u64) {
+    let mut digits = [b' '; 21];
+    let (mut at, mut left) = (digits.len(), number);
+    loop {
+        at -= 1;
+        digits[at] = b"0123456789abcdef"[(left % BASE) as usize];
+        left /= BASE;
+        if left == 0 {
+            break;
+        }
+    }
+    line.extend_from_slice(&digits[at - 1..]);
+}
+
 impl StoredProfile {
     /// Writes it.
     ///
@@ -122,16 +137,29 @@ impl StoredProfile {
             writeln!(out, " {protection} {kind} {}", one_line(&m.path))?;
         }
         writeln!(out, "columns: {}", self.columns.join(" "))?;
+        // There are many numbers in these, most of them small.
+        let mut line = Vec::new();
         for insn in &self.insns {
-            write!(out, "insn: {:x} {:x}", insn.pc.0, insn.word)?;
-            for cost in &insn.costs {
-                write!(out, " {cost}")?;
-            }
-            writeln!(out)?;
+            line.clear();
+            line.extend_from_slice(b"insn:");
+            append::<16>(&mut line, insn.pc.0);
+            append::<16>(&mut line, insn.word.into());
+            insn.costs.iter().for_each(|&cost| append::<10>(&mut line, cost));
+            line.push(b'\n');
+            out.write_all(&line)?;
         }
-        let place = |at: Option<GuestVa>| at.map_or("-".to_owned(), |at| format!("{:x}", at.0));
         for arc in &self.arcs {
-            writeln!(out, "arc: {} {} {}", place(arc.from), place(arc.to), arc.count)?;
+            line.clear();
+            line.extend_from_slice(b"arc:");
+            for at in [arc.from, arc.to] {
+                match at {
+                    Some(at) => append::<16>(&mut line, at.0),
+                    None => line.extend_from_slice(b" -"),
+                }
+            }
+            append::<10>(&mut line, arc.count);
+            line.push(b'\n');
+            out.write_all(&line)?;
         }
         writeln!(out, "end: {}", self.insns.len())?;
         Ok(())

@@ -139,12 +139,38 @@ pub(crate) const fn first(number: u16) -> u16 {
     FIRST[number as usize & (NUMBERS - 1)]
 }
 
+/// For each number the pairs that begin with it, which stand together: their places from
+/// one up to another, and the number of each pair's second instruction.
+const BEGUN: [(u8, u8); FIRST_PAIR] = {
+    let mut begun = [(0, 0); FIRST_PAIR];
+    let mut at = 0;
+    while at < PAIRS.len() {
+        let one = number(PAIRS[at].0.0, PAIRS[at].0.1) as usize;
+        let (from, to) = begun[one];
+        assert!(from == to || to as usize == at, "pairs with the same first stand together");
+        begun[one] = (if from == to { at as u8 } else { from }, at as u8 + 1);
+        at += 1;
+    }
+    begun
+};
+const SECOND: [u16; PAIRS.len()] = {
+    let mut second = [0; PAIRS.len()];
+    let mut at = 0;
+    while at < PAIRS.len() {
+        second[at] = number(PAIRS[at].1.0, PAIRS[at].1.1);
+        at += 1;
+    }
+    second
+};
+const _: () = assert!(PAIRS.len() < u8::MAX as usize);
+
 /// The number of two instructions, of which each has a number of its own; that of the
 /// first if they are no pair.
 pub(crate) fn joined(one: u16, two: u16) -> u16 {
-    let is = |(op, len), wanted| number(op, len) == wanted;
-    let place = PAIRS.iter().position(|&(a, b)| is(a, one) && is(b, two));
-    place.map_or(one, |place| (FIRST_PAIR + place) as u16)
+    let (from, to) = BEGUN.get(usize::from(one)).copied().unwrap_or_default();
+    let mut seconds = SECOND.get(from.into()..to.into()).unwrap_or_default().iter();
+    let place = seconds.position(|&second| second == two);
+    place.map_or(one, |place| (FIRST_PAIR + usize::from(from) + place) as u16)
 }
 
 /// Every instruction has a handler.

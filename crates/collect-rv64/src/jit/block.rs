@@ -7,7 +7,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::CacheAddr;
-use ichnos_isa_rv64::Insn;
+use ichnos_isa_rv64::{Class, Insn};
 
 use crate::cpu::SINK;
 use crate::jit::cold::{Area, Cold, Other};
@@ -109,6 +109,8 @@ pub(crate) struct Block<'a> {
     body: Option<usize>,
     /// Jumps to the block's own side door.
     loops: Vec<Hole>,
+    /// Compares with the block's length inside of it, each with the jump behind it.
+    limits: Vec<(usize, Hole)>,
     pub(crate) cold: Vec<Cold>,
     links: Vec<Link>,
     first_site: u64,
@@ -147,6 +149,7 @@ impl<'a> Block<'a> {
             more: false,
             body: None,
             loops: Vec::new(),
+            limits: Vec::new(),
             cold: Vec::new(),
             links: Vec::new(),
             first_site,
@@ -173,6 +176,7 @@ impl<'a> Block<'a> {
         }
         self.write_cold();
         let (side, second) = self.side_door();
+        self.write_cold();
         let limit_exit = (Area::Far, self.other.code.here());
         self.apart(|block| {
             block.code.mov_imm(RAX, block.start);
@@ -182,7 +186,8 @@ impl<'a> Block<'a> {
             Some(_) => ceiling(insns).disp.to_le_bytes(),
             None => i32::try_from(insns).ok()?.to_le_bytes(),
         };
-        for (place, limit) in [Some(entry), second].into_iter().flatten() {
+        let limits = std::mem::take(&mut self.limits);
+        for (place, limit) in [Some(entry), second].into_iter().flatten().chain(limits) {
             self.connect((Area::Near, limit), limit_exit);
             self.code.bytes.get_mut(place..place + 4)?.copy_from_slice(&count);
         }
@@ -199,6 +204,9 @@ impl<'a> Block<'a> {
             let before = (self.code.here(), self.cold.len());
             self.touch_code();
             if self.index == 0 && self.is_in_line(self.pc, self.behind().wrapping_sub(1)) {
+                if self.is_loop(insns) {
+                    float::check_ahead(self, insns);
+                }
                 self.body = Some(self.code.here());
             }
             let step = match self.group(insns) {
@@ -247,6 +255,9 @@ impl<'a> Block<'a> {
             Some(body) if self.book.is_some() => {
                 let side = self.code.here();
                 let check = self.check_limit();
+                if self.is_loop(&self.insns) {
+                    self.check_again();
+                }
                 let hole = self.code.jump();
                 self.code.fill(hole, body);
                 (side, Some(check))
@@ -257,6 +268,45 @@ impl<'a> Block<'a> {
             self.code.fill(hole, side);
         }
         (side, check)
+    }
+
+    /// Whether one of its branches leads to its start.
+    fn is_loop(&self, insns: &[Insn]) -> bool {
+        let mut pc = self.start;
+        insns.iter().any(|insn| {
+            let target = pc.wrapping_add(insn.imm as i64 as u64);
+            pc = pc.wrapping_add(insn.len.into());
+            insn.op.row().class == Class::Branch && target == self.start
+        })
+    }
+
+    /// Checks for the first instruction once more what was checked for it ahead.
+    fn check_again(&mut self) {
+        let insns = std::mem::take(&mut self.insns);
+        (self.index, self.pc) = (0, self.start);
+        (self.float_checked, self.rounding_checked) = (false, false);
+        float::check_ahead(self, &insns);
+        self.insns = insns;
+    }
+
+    /// The present instruction branches to the block's start, if the condition holds:
+    /// whether that could be translated so that nothing stands between the branch and
+    /// what it leads to.
+    pub(crate) fn loop_if(&mut self, cond: Cond, target: u64) -> bool {
+        let Some(body) = self.body.filter(|_| target == self.start) else { return false };
+        let Some(other) = cond.inverse().filter(|_| self.door(target) == Door::Side) else {
+            return false;
+        };
+        let past = self.code.jump_if(other);
+        self.count_arc(self.behind(), target);
+        self.retire(self.index + 1);
+        let place = self.compare_limit();
+        let again = self.code.jump_if(Cond::Below);
+        self.code.fill(again, body);
+        let limit = self.code.jump();
+        self.limits.push((place, limit));
+        self.code.fill_here(past);
+        true
     }
 
     /// Whether two addresses are in one line of code.
@@ -274,15 +324,20 @@ impl<'a> Block<'a> {
     /// at the end: its
     /// place and the jump that follows it.
     fn check_limit(&mut self) -> (usize, Hole) {
+        let place = self.compare_limit();
+        let cond = if self.book.is_some() { Cond::AboveEqual } else { Cond::Less };
+        (place, self.code.jump_if(cond))
+    }
+
+    /// The compare by itself.
+    fn compare_limit(&mut self) -> usize {
         // A large number forces the long form of the instruction.
         if self.book.is_some() {
             self.code.alu(W64, Alu::Cmp, R13, Operand::Mem(Mem::at(RBX, i32::MAX)));
-            let place = self.code.here() - 4;
-            return (place, self.code.jump_if(Cond::AboveEqual));
+        } else {
+            self.code.alu_imm(W64, Alu::Cmp, Operand::Reg(R13), i32::MAX);
         }
-        self.code.alu_imm(W64, Alu::Cmp, Operand::Reg(R13), i32::MAX);
-        let place = self.code.here() - 4;
-        (place, self.code.jump_if(Cond::Less))
+        self.code.here() - 4
     }
 
     pub(crate) fn step(&mut self, insn: &Insn) -> Step {

@@ -13,13 +13,13 @@ use ichnos_base::CacheAddr;
 
 use crate::jit::state::{OWN_DISTANCE, OWN_MASK, OWN_PAGES, OWN_SPACE, OWN_WORDS};
 use crate::jit::thunks::{LOST, address};
+use crate::jit::turn::{as_absent, find_record};
 use crate::jit::x86::{
     Alu, Code, Cond, Hole, Mem, Operand, R8, R9, R10, R11, R14, R15, RAX, RCX, RDI, RDX, RSI, Reg,
     Shift, W32, W64,
 };
 use crate::profile::{
-    CLEAN, EVICTIONS, HIDDEN, LINE_ENTRIES, LINE_SHIFT, Line, NO_LINE, PAGE_RECORD_SHIFT, PAGES,
-    Page, WRITE_BACKS, WRITTEN,
+    CLEAN, EVICTIONS, HIDDEN, LINE_ENTRIES, LINE_SHIFT, Line, NO_LINE, Page, WRITE_BACKS, WRITTEN,
 };
 use crate::ram::PAGE_SHIFT;
 
@@ -45,23 +45,39 @@ const fn page(record: Reg, offset: usize) -> Mem {
 }
 
 /// Called with a guest address in `rax`, the place of its line's entry in `rcx`, and in
-/// `rdx` the line of its last byte, with whatever below. `mark` marks a clean line.
-pub(crate) fn bring_line(code: &mut Code, by: By, mark: CacheAddr) -> CacheAddr {
+/// `rdx` the line of its last byte, with whatever below. `mark` marks a clean line, and
+/// `bring_page` brings its page into the TLB.
+pub(crate) fn bring_line(
+    code: &mut Code,
+    by: By,
+    (mark, bring_page): (CacheAddr, CacheAddr),
+) -> CacheAddr {
     let at = address(code);
     for reg in LOST {
         code.push(reg);
     }
-    let mut failed = check_page(code, by);
+    let mut failed = check_page(code, by, bring_page);
     code.mov(W64, RDI, Operand::Mem(entry(RCX, offset_of!(Line, read))));
     code.alu(W64, Alu::Xor, RDI, Operand::Reg(RSI));
     code.alu_imm(W64, Alu::Cmp, Operand::Reg(RDI), HIDDEN as i32);
     let hidden = code.jump_if(Cond::Equal);
+    code.test(RDI);
+    let present = code.jump_if(Cond::Equal);
     check_absent(code, &mut failed);
     find_oldest(code);
     replace(code, by);
     forget_old(code);
     code.mov_imm(RDX, 0);
     code.alu_imm(W64, Alu::Cmp, Operand::Reg(RDX), 1);
+    give_back(code);
+    code.ret();
+    code.fill_here(present);
+    // The bytes are not aligned, or a store found the line clean and marked it.
+    if by == By::Store {
+        code.alu(W64, Alu::Cmp, RSI, Operand::Mem(entry(RCX, offset_of!(Line, write))));
+        failed.push(code.jump_if(Cond::NotEqual));
+    }
+    code.alu(W64, Alu::Cmp, RSI, Operand::Reg(RSI));
     give_back(code);
     code.ret();
     code.fill_here(hidden);
@@ -82,17 +98,10 @@ fn give_back(code: &mut Code) {
     }
 }
 
-/// Puts the place of a page's record into `to`; its number is in `number`.
-fn find_record(code: &mut Code, to: Reg, number: Reg) {
-    code.mov(W32, to, Operand::Reg(number));
-    code.alu_imm(W32, Alu::And, Operand::Reg(to), PAGES as i32 - 1);
-    code.shift_imm(W32, Shift::Left, to, PAGE_RECORD_SHIFT as u8);
-    code.alu(W64, Alu::Add, to, Operand::Mem(OWN_PAGES));
-}
-
 /// Puts the line into `rsi` and the record of its page into `r8`. Fails unless the bytes
-/// are in one line, and in a page that is in the TLB and whose place is known.
-fn check_page(code: &mut Code, by: By) -> Vec<Hole> {
+/// are in one line, and in a page whose place is known and that is in the TLB or can be
+/// brought into it.
+fn check_page(code: &mut Code, by: By, bring_page: CacheAddr) -> Vec<Hole> {
     code.mov_rr(RSI, RAX);
     code.alu_imm(W64, Alu::And, Operand::Reg(RSI), -1 << LINE);
     code.alu_imm(W64, Alu::And, Operand::Reg(RDX), -1 << LINE);
@@ -102,9 +111,18 @@ fn check_page(code: &mut Code, by: By) -> Vec<Hole> {
     failed.push(code.jump_if(Cond::Equal));
     code.mov_rr(RDI, RAX);
     code.shift_imm(W64, Shift::Right, RDI, PAGE_SHIFT as u8);
-    find_record(code, R8, RDI);
-    code.alu(W64, Alu::Cmp, RDI, Operand::Mem(page(R8, offset_of!(Page, number))));
+    find_record(code, (R8, RDI), OWN_PAGES);
+    let number = page(R8, offset_of!(Page, number));
+    code.alu(W64, Alu::Cmp, RDI, Operand::Mem(number));
+    let present = code.jump_if(Cond::Equal);
+    as_absent(code, RDX, RDI);
+    code.alu(W64, Alu::Cmp, RDX, Operand::Mem(number));
     failed.push(code.jump_if(Cond::NotEqual));
+    let call = code.call();
+    code.fill(call, bring_page.0 as usize);
+    failed.push(code.jump_if(Cond::NotEqual));
+    code.store(8, number, RDI);
+    code.fill_here(present);
     let stores = Operand::Mem(page(R8, offset_of!(Page, stores)));
     match by {
         By::Load => {
@@ -140,22 +158,34 @@ fn check_absent(code: &mut Code, failed: &mut Vec<Hole>) {
 }
 
 /// Puts the places of the word and of the time of use of the line that has to go into
-/// `rdx` and `r9`. Ways go along in the lowest bits of their times.
+/// `rdx` and `r9`. Ways go along in the lowest bits of their times. They are compared two
+/// by two first, which do not wait for one another; `rsi` is spoilt meanwhile.
 fn find_oldest(code: &mut Code) {
     code.mov_rr(R9, RDX);
     code.alu(W64, Alu::Add, R9, Operand::Mem(OWN_DISTANCE));
-    code.mov(W64, R10, Operand::Mem(Mem::at(R9, 0)));
-    code.eightfold(R10, R10, 0);
-    for way in 1..WAYS {
-        code.mov(W64, R11, Operand::Mem(Mem::at(R9, 8 * way)));
-        code.eightfold(R11, R11, way);
-        code.alu(W64, Alu::Cmp, R11, Operand::Reg(R10));
-        code.cmov(Cond::Below, R10, R11);
+    let time = |code: &mut Code, to: Reg, way: i32| {
+        code.mov(W64, to, Operand::Mem(Mem::at(R9, 8 * way)));
+        code.eightfold(to, to, way);
+    };
+    let older = |code: &mut Code, one: Reg, other: Reg| {
+        code.alu(W64, Alu::Cmp, other, Operand::Reg(one));
+        code.cmov(Cond::Below, one, other);
+    };
+    time(code, R10, 0);
+    time(code, RSI, 1);
+    older(code, R10, RSI);
+    for way in (2..WAYS).step_by(2) {
+        time(code, R11, way);
+        time(code, RSI, way + 1);
+        older(code, R11, RSI);
+        older(code, R10, R11);
     }
     code.alu_imm(W32, Alu::And, Operand::Reg(R10), WAYS - 1);
     code.shift_imm(W32, Shift::Left, R10, 3);
     code.alu(W64, Alu::Add, R9, Operand::Reg(R10));
     code.alu(W64, Alu::Add, RDX, Operand::Reg(R10));
+    code.mov_rr(RSI, RAX);
+    code.alu_imm(W64, Alu::And, Operand::Reg(RSI), -1 << LINE);
 }
 
 /// Puts the line into the place of the one that has to go, whose word is in `r11` then,
@@ -223,7 +253,7 @@ fn forget_old(code: &mut Code) {
     // Pages that are not in the TLB name no lines.
     code.mov_rr(R9, R11);
     code.shift_imm(W64, Shift::Right, R9, PAGE_SHIFT as u8);
-    find_record(code, R10, R9);
+    find_record(code, (R10, R9), OWN_PAGES);
     code.alu(W64, Alu::Cmp, R9, Operand::Mem(page(R10, offset_of!(Page, number))));
     let unnamed = code.jump_if(Cond::NotEqual);
     code.mov(W64, R9, Operand::Mem(page(R10, offset_of!(Page, lines))));

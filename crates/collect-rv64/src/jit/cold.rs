@@ -89,6 +89,9 @@ impl Block<'_> {
 
     /// The present instruction branches to `target` if the condition holds.
     pub(crate) fn branch_if(&mut self, cond: Cond, target: u64) {
+        if self.loop_if(cond, target) {
+            return;
+        }
         let hole = self.code.jump_if(cond);
         let (from, door) = (self.behind(), self.door(target));
         self.cold.push(Cold::Taken { hole, retired: self.index + 1, target, from, door });

@@ -43,11 +43,12 @@ impl Jit {
         let start = watch.start(cpu, ram);
         let (base, table, counter) = match &start {
             None => (ram, cpu.tlb.bank().cast::<u8>(), limit),
-            Some(start) => (start.arena.cast(), start.lines.cast(), TICKS * start.clock),
+            Some(start) => (start.arena.cast(), start.lines.cast(), TICKS * (start.clock + 1)),
         };
         let mut context = Context { cpu: &raw mut *cpu, world: &raw mut *world, watch };
         if let Some(start) = &start {
-            cpu.shared.set_ceiling(start.clock.saturating_add(limit).saturating_mul(TICKS));
+            let last = start.clock.saturating_add(limit).saturating_add(1);
+            cpu.shared.set_ceiling(last.saturating_mul(TICKS));
             cpu.shared.context = (&raw mut context) as u64;
             cpu.shared.data_helper = data::<W, O> as *const () as u64;
             cpu.shared.fetch_helper = fetch::<W, O> as *const () as u64;
@@ -76,6 +77,9 @@ impl Jit {
         // - the records of pages beside that table, and the words and times of use of the
         //   first-level cache, both of as many slots as its mask says (`Own::new`), which
         //   the tables own a share of;
+        // - the records of pages of code, the words of the TLB, which the tables own a
+        //   share of and which are as many as `Turn::new` wants, and the book's tables of
+        //   frames, whose boxes it keeps;
         // - the table of computed transfers, emptied with the code it leads to.
         // These belong to `watch`, which nobody uses meanwhile but the helpers, and
         // those make their references from `context`, one call at a time.
@@ -89,10 +93,11 @@ impl Jit {
         let retired = match &start {
             None => limit - left,
             Some(start) => {
+                let clock = left / TICKS - 1;
                 // SAFETY: the pointer comes from this function's `&mut O`, which is
                 // not used otherwise after `context` was made.
-                unsafe { &mut *watch }.stopped(cpu.pc, left / TICKS, indirect);
-                left / TICKS - start.clock
+                unsafe { &mut *watch }.stopped(cpu.pc, clock, indirect);
+                clock - start.clock
             }
         };
         cpu.retired = cpu.retired.wrapping_add(retired);
@@ -152,7 +157,7 @@ fn site_of(pc: u64, site: u64, ticks: u64) -> Site {
         size: packed.size.into(),
         access: if packed.store { Access::Store } else { Access::Load },
         next: (packed.follows != 0).then(|| pc.wrapping_add(packed.follows.into())),
-        clock: ticks / TICKS + u64::from(packed.index) + 1,
+        clock: ticks / TICKS + u64::from(packed.index),
     }
 }
 
@@ -167,7 +172,7 @@ extern "sysv64" fn fetch<W: World, O: Observer>(
     // SAFETY: as in `data`.
     let watch = unsafe { &mut *(*context).watch };
     let packed = Packed::unpack(site as u32);
-    let clock = ticks / TICKS + u64::from(packed.index) + 1;
+    let clock = ticks / TICKS + u64::from(packed.index);
     watch.fetch_generated(pc, (at, packed.size.into()), clock);
     0
 }

@@ -7,13 +7,13 @@
 //! other than to nearest, and a single that is not boxed.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_isa_rv64::{Insn, Op, ROUND_DYNAMIC};
+use ichnos_isa_rv64::{Format as F, Insn, Op, ROUND_DYNAMIC};
 
 use crate::cpu::FloatState;
 use crate::jit::block::{Block, Step};
 use crate::jit::cold::Area;
 use crate::jit::state::{FLOAT_STATE, FRM, f_high, f_place, operand};
-use crate::jit::transfer::{reach, reached};
+use crate::jit::transfer::reach;
 use crate::jit::x86::{Alu, Cond, Mem, Operand, RAX, RCX, Shift, W32, W64, Xmm};
 use crate::tlb::{READ_TAG, WRITE_TAG};
 
@@ -99,12 +99,31 @@ pub(crate) fn check_on(b: &mut Block<'_>) {
 /// instruction itself says otherwise.
 fn check_rounding(b: &mut Block<'_>, i: &Insn) -> bool {
     check_on(b);
-    if i.mode == ROUND_DYNAMIC && !std::mem::replace(&mut b.rounding_checked, true) {
+    if i.mode == ROUND_DYNAMIC {
+        check_dynamic(b);
+    }
+    i.mode == ROUND_DYNAMIC || i.mode == 0
+}
+
+/// Leaves for the interpreter unless the dynamic rounding mode is to nearest.
+fn check_dynamic(b: &mut Block<'_>) {
+    if !std::mem::replace(&mut b.rounding_checked, true) {
         b.code.load(1, false, RAX, Operand::Mem(FRM));
         b.code.alu_imm(W32, Alu::Cmp, Operand::Reg(RAX), 0);
         b.interpret_if(Cond::NotEqual);
     }
-    i.mode == ROUND_DYNAMIC || i.mode == 0
+}
+
+/// Checks for all instructions of a block what they would check for themselves.
+pub(crate) fn check_ahead(b: &mut Block<'_>, insns: &[Insn]) {
+    let formats = || insns.iter().map(|insn| (insn.op.row().format, insn.mode));
+    if formats().any(|(format, _)| matches!(format, F::FL | F::FS | F::FRRm | F::FR4)) {
+        check_on(b);
+    }
+    let rounds = |format| matches!(format, F::FRRm | F::FR4);
+    if formats().any(|(format, mode)| rounds(format) && mode == ROUND_DYNAMIC) {
+        check_dynamic(b);
+    }
 }
 
 /// Takes note that floating-point registers changed, once in a block.
@@ -190,7 +209,11 @@ fn fused(b: &mut Block<'_>, i: &Insn, prefix: u8, opcode: u8) -> Step {
     if factor.is_none() {
         b.code.scalar(prefix, LOAD, X1, f_place(i.rs1));
     }
-    b.code.fused(opcode, prefix == DOUBLE, (X0, factor.unwrap_or(X1)), f_place(i.rs2));
+    let factors = (X0, factor.unwrap_or(X1));
+    match b.float_held(i.rs2).filter(|_| prefix == DOUBLE) {
+        Some(held) => b.code.fused_rr(opcode, true, factors, held),
+        None => b.code.fused(opcode, prefix == DOUBLE, factors, f_place(i.rs2)),
+    }
     finish(b, i, prefix);
     Step::Next
 }
@@ -277,8 +300,8 @@ fn sign(b: &mut Block<'_>, i: &Insn) {
 
 fn load(b: &mut Block<'_>, i: &Insn, bytes: u8) {
     check_on(b);
-    reach(b, i, bytes, READ_TAG);
-    load_from(b, i, (bytes, reached(b)));
+    let at = reach(b, i, bytes, READ_TAG);
+    load_from(b, i, (bytes, at));
 }
 
 /// Loads from a place; leaves `rdx` alone.
@@ -303,8 +326,8 @@ pub(crate) fn load_from(b: &mut Block<'_>, i: &Insn, (bytes, at): (u8, Mem)) {
 
 fn store(b: &mut Block<'_>, i: &Insn, bytes: u8) {
     check_on(b);
-    reach(b, i, bytes, WRITE_TAG);
-    store_to(b, i, (bytes, reached(b)));
+    let at = reach(b, i, bytes, WRITE_TAG);
+    store_to(b, i, (bytes, at));
 }
 
 /// Stores to a place; leaves `rdx` alone.

@@ -140,16 +140,20 @@ fn add_immediate(b: &mut Block<'_>, i: &Insn) {
     if i.rs1 == 0 {
         return b.write_number(i.rd, i.imm as i64 as u64);
     }
+    if i.imm == 0 {
+        return copy(b, i.rd, i.rs1);
+    }
+    if let Some(place) = in_place(i.rd, i.rs1) {
+        return b.code.alu_imm(W64, Alu::Add, place, i.imm);
+    }
     let to = b.target(i.rd, i.rs1, i.rs1);
     match operand(i.rs1) {
-        Operand::Reg(from) if i.imm != 0 && from != to => b.code.lea(to, Mem::at(from, i.imm)),
+        Operand::Reg(from) if from != to => b.code.lea(to, Mem::at(from, i.imm)),
         from => {
             if from != Operand::Reg(to) {
                 b.code.mov(W64, to, from);
             }
-            if i.imm != 0 {
-                b.code.alu_imm(W64, Alu::Add, Operand::Reg(to), i.imm);
-            }
+            b.code.alu_imm(W64, Alu::Add, Operand::Reg(to), i.imm);
         }
     }
     b.write(i.rd, to);
@@ -162,7 +166,32 @@ fn load_into(b: &mut Block<'_>, to: Reg, register: u8) {
     }
 }
 
+/// Where a register is, if an operation changes that alone and it is in memory.
+fn in_place(rd: u8, rs1: u8) -> Option<Operand> {
+    (rd == rs1 && mapped(rd).is_none()).then(|| operand(rd))
+}
+
+/// Makes a register's value another's.
+fn copy(b: &mut Block<'_>, rd: u8, from: u8) {
+    if from == 0 {
+        return b.write_number(rd, 0);
+    }
+    if rd == from {
+        return;
+    }
+    match mapped(rd) {
+        Some(to) => b.code.mov(W64, to, operand(from)),
+        None => {
+            let from = b.source(from, RAX);
+            b.write(rd, from);
+        }
+    }
+}
+
 fn immediate(b: &mut Block<'_>, i: &Insn, op: Alu) {
+    if let Some(place) = in_place(i.rd, i.rs1) {
+        return b.code.alu_imm(W64, op, place, i.imm);
+    }
     let to = b.target(i.rd, i.rs1, i.rs1);
     load_into(b, to, i.rs1);
     b.code.alu_imm(W64, op, Operand::Reg(to), i.imm);
@@ -170,15 +199,40 @@ fn immediate(b: &mut Block<'_>, i: &Insn, op: Alu) {
 }
 
 fn binary(b: &mut Block<'_>, i: &Insn, op: Alu) {
-    let to = b.target(i.rd, i.rs1, i.rs2);
-    load_into(b, to, i.rs1);
-    b.code.alu(W64, op, to, operand(i.rs2));
+    match (op, i.rs1, i.rs2) {
+        (Alu::Add | Alu::Or | Alu::Xor, 0, from)
+        | (Alu::Add | Alu::Or | Alu::Xor | Alu::Sub, from, 0) => return copy(b, i.rd, from),
+        _ => {}
+    }
+    // What is to change comes first if that makes no difference.
+    let swapped = op != Alu::Sub && i.rd == i.rs2;
+    let (first, second) = if swapped { (i.rs2, i.rs1) } else { (i.rs1, i.rs2) };
+    if let (Some(place), Some(second)) = (in_place(i.rd, first), mapped(second)) {
+        return b.code.alu_into(op, place, second);
+    }
+    let to = b.target(i.rd, first, second);
+    match (op, mapped(first), mapped(second)) {
+        (Alu::Add, Some(first), Some(second)) if first != to => {
+            b.code.lea(to, Mem::indexed(first, second, 0));
+        }
+        _ => {
+            load_into(b, to, first);
+            b.code.alu(W64, op, to, operand(second));
+        }
+    }
     b.write(i.rd, to);
 }
 
 fn binary_word(b: &mut Block<'_>, i: &Insn, op: Alu) {
-    b.code.mov(W32, RAX, operand(i.rs1));
-    b.code.alu(W32, op, RAX, operand(i.rs2));
+    match (op, mapped(i.rs1), mapped(i.rs2)) {
+        (Alu::Add, Some(first), Some(second)) => {
+            b.code.lea_word(RAX, Mem::indexed(first, second, 0));
+        }
+        _ => {
+            b.code.mov(W32, RAX, operand(i.rs1));
+            b.code.alu(W32, op, RAX, operand(i.rs2));
+        }
+    }
     word_result(b, i.rd);
 }
 
@@ -203,7 +257,9 @@ fn shift_immediate(b: &mut Block<'_>, i: &Insn, width: Width, op: Shift) {
     }
     let to = b.target(i.rd, i.rs1, i.rs1);
     load_into(b, to, i.rs1);
-    b.code.shift_imm(W64, op, to, i.imm as u8);
+    if i.imm != 0 {
+        b.code.shift_imm(W64, op, to, i.imm as u8);
+    }
     b.write(i.rd, to);
 }
 

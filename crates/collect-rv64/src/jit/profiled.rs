@@ -2,21 +2,23 @@
 //! instead of by page, and count arcs. Whatever the tables do not answer calls a
 //! helper from cold code and goes on.
 //!
-//! The clock is that of the block's first instruction less one. Times of use are
-//! four times an instruction's number, so that its fetch and its data have different
-//! ones; so is what `r13` holds.
+//! Times of use are four times an instruction's number, so that its fetch and its data
+//! have different ones; `r13` holds that of the block's first instruction.
 // SPDX-License-Identifier: MIT OR Apache-2.0
+
+use ichnos_base::CacheAddr;
 
 use crate::jit::block::Block;
 use crate::jit::cold::{Area, Open};
 use crate::jit::held::Held;
-use crate::jit::state::{INDIRECT, KEY};
+use crate::jit::state::{INDIRECT, KEY, MISS_PAGE, MISS_PLACE, mapped};
 use crate::jit::x86::{
     Alu, Cond, Mem, Operand, R13, R14, R15, RAX, RCX, RDX, Reg, Shift, W32, W64,
 };
 use crate::profile::{
     INDIRECT_ENTRIES, Indirect, LINE_ENTRIES, LINE_SHIFT, Line, ReferenceKind, site_mix,
 };
+use crate::ram::PAGE_SHIFT;
 use crate::tlb::WRITE_TAG;
 use std::mem::offset_of;
 
@@ -31,10 +33,12 @@ const INDIRECT_SHIFT: u32 = size_of::<Indirect>().trailing_zeros();
 /// A helper's arguments that are known when code is translated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Helper {
-    /// Memory at the guest address in `rax`; then its host address is there.
-    Data { pc: u64, site: u32, retired: usize },
-    /// A line of code.
-    Fetch { pc: u64, at: u64, site: u32 },
+    /// Memory at a displacement from a base, which is a host register or, if there is
+    /// none, in `rax`; then what must be added to the base's is there, or in the base's
+    /// place the host's.
+    Data { pc: u64, site: u32, retired: usize, base: Option<Reg>, displacement: i32 },
+    /// A line of code. It is looked up at an offset, by its word and its frame's.
+    Fetch { pc: u64, at: u64, site: u32, looked_up: usize, words: (u32, u32) },
 }
 
 /// A site as a helper takes it.
@@ -72,7 +76,7 @@ impl Packed {
 impl Block<'_> {
     /// Where the time of the present instruction is from the clock, and a bit more.
     fn time(&self, more: i32) -> Mem {
-        Mem::at(R13, TICKS as i32 * (self.index as i32 + 1) + more)
+        Mem::at(R13, TICKS as i32 * self.index as i32 + more)
     }
 
     /// Touches the lines of the present instruction that the one before did not
@@ -98,19 +102,29 @@ impl Block<'_> {
         let word = book.line(at);
         let frame = book.frame(at).unwrap_or(word);
         let site = Packed { size, store: false, follows: 0, index: self.index as u16 }.pack();
-        let helper = Helper::Fetch { pc: self.pc, at, site };
+        let looked_up = self.code.here();
+        let helper = Helper::Fetch { pc: self.pc, at, site, looked_up, words: (word, frame) };
         self.code.mov(W64, RCX, Operand::Mem(Mem::at(R14, 8 * word as i32)));
         // Zero is an unknown line, a negative sum one whose page left the TLB.
         self.code.alu(W64, Alu::Add, RCX, Operand::Mem(Mem::at(R14, 8 * frame as i32)));
         let number = self.help_if(Cond::LessEqual, helper);
-        self.code.lea(RDX, self.time(0));
-        self.code.store(8, Mem::at(RCX, 0), RDX);
+        if self.index == 0 {
+            self.code.store(8, Mem::at(RCX, 0), R13);
+        } else {
+            self.code.lea(RDX, self.time(0));
+            self.code.store(8, Mem::at(RCX, 0), RDX);
+        }
         self.back_here(number);
     }
 
-    /// Turns the guest address in `rax` into the host's, by line.
-    pub(crate) fn reach_line(&mut self, bytes: u8, page_tag: i32) {
-        let Some(book) = &self.book else { return };
+    /// Finds bytes at a displacement from a base register, by line: where they are.
+    pub(crate) fn reach_line(
+        &mut self,
+        (base, displacement): (u8, i32),
+        bytes: u8,
+        page_tag: i32,
+    ) -> Mem {
+        let Some(book) = &self.book else { return Mem::at(RAX, 0) };
         let code_shift = book.code_shift;
         let store = page_tag == WRITE_TAG;
         let follows = self.more && self.behind() >> code_shift == self.line.unwrap_or(u64::MAX);
@@ -120,11 +134,61 @@ impl Block<'_> {
             follows: if follows { self.len } else { 0 },
             index: self.index as u16,
         };
-        self.find_line((RAX, RDX), (bytes.into(), page_tag));
-        let helper = Helper::Data { pc: self.pc, site: site.pack(), retired: self.index };
+        let (register, base) = (self.source(base, RAX), mapped(base));
+        self.find_aligned((register, displacement), (bytes.into(), page_tag));
+        let (pc, retired, site) = (self.pc, self.index, site.pack());
+        let helper = Helper::Data { pc, site, retired, base, displacement };
         let number = self.help_if(Cond::NotEqual, helper);
-        self.use_line((RAX, RDX));
+        self.code.mov(W64, RDX, Operand::Mem(Mem::indexed(R15, RCX, STAMP)));
+        let addend = Operand::Mem(Mem::indexed(R15, RCX, ADDEND));
+        match base {
+            Some(_) => self.code.mov(W64, RAX, addend),
+            None => self.code.alu(W64, Alu::Add, RAX, addend),
+        }
+        self.code.lea(RCX, self.time(1));
+        self.code.store(8, Mem::at(RDX, 0), RCX);
         self.back_here(number);
+        match base {
+            Some(base) => Mem::indexed(RAX, base, displacement),
+            None => Mem::at(RAX, displacement),
+        }
+    }
+
+    /// Finds the entry of the line of an address: equal if bytes pass that are aligned.
+    /// Its place in the table is in `rcx` then; spoils `rdx`.
+    fn find_aligned(&mut self, (base, displacement): (Reg, i32), (bytes, page_tag): (i32, i32)) {
+        let Some(book) = &self.book else { return };
+        let shift = book.data_shift;
+        if displacement == 0 {
+            self.code.mov_rr(RDX, base);
+        } else {
+            self.code.lea(RDX, Mem::at(base, displacement));
+        }
+        self.find_entry(if displacement == 0 { base } else { RDX }, shift);
+        self.code.alu_imm(W64, Alu::And, Operand::Reg(RDX), -(1 << shift) | (bytes - 1));
+        let tag = if page_tag == WRITE_TAG { WRITE } else { READ };
+        self.code.alu(W64, Alu::Cmp, RDX, Operand::Mem(Mem::indexed(R15, RCX, tag)));
+    }
+
+    /// Puts the place of the entry of the line of an address into `rcx`.
+    fn find_entry(&mut self, at: Reg, shift: u32) {
+        match shift.checked_sub(LINE_SHIFT) {
+            Some(by) if by > 0 && self.thunks.turns_right => {
+                self.code.turn_right(RCX, at, by as u8);
+            }
+            Some(by) => {
+                self.code.mov(W32, RCX, Operand::Reg(at));
+                if by > 0 {
+                    self.code.shift_imm(W32, Shift::Right, RCX, by as u8);
+                }
+            }
+            None => {
+                self.code.mov(W32, RCX, Operand::Reg(at));
+                self.code.shift_imm(W32, Shift::Left, RCX, (LINE_SHIFT - shift) as u8);
+            }
+        }
+        let mask = ((LINE_ENTRIES - 1) << LINE_SHIFT) as i32;
+        self.code.alu_imm(W32, Alu::And, Operand::Reg(RCX), mask);
     }
 
     /// Finds the entry of the line of the guest address `at`: equal if all bytes
@@ -132,16 +196,7 @@ impl Block<'_> {
     pub(crate) fn find_line(&mut self, (at, scratch): (Reg, Reg), (bytes, page_tag): (i32, i32)) {
         let Some(book) = &self.book else { return };
         let shift = book.data_shift;
-        self.code.mov(W32, RCX, Operand::Reg(at));
-        match shift.checked_sub(LINE_SHIFT) {
-            Some(by) if by > 0 => self.code.shift_imm(W32, Shift::Right, RCX, by as u8),
-            Some(_) => {}
-            None => {
-                self.code.shift_imm(W32, Shift::Left, RCX, (LINE_SHIFT - shift) as u8);
-            }
-        }
-        let mask = ((LINE_ENTRIES - 1) << LINE_SHIFT) as i32;
-        self.code.alu_imm(W32, Alu::And, Operand::Reg(RCX), mask);
+        self.find_entry(at, shift);
         if bytes > 1 {
             self.code.lea(scratch, Mem::at(at, bytes - 1));
         } else {
@@ -162,58 +217,108 @@ impl Block<'_> {
     }
 
     /// Calls a helper and goes back; or goes on behind the look-up, in front of what
-    /// takes note of the line's use, if it was one of a store to a clean line.
+    /// takes note of the line's use, if the line could be brought in without.
     pub(crate) fn write_help(&mut self, helper: Helper, held: Held, (open, back): (Open, usize)) {
-        if let Helper::Data { pc, site, .. } = helper {
-            self.bring((pc, site), (open.0, open.1.0 + 4));
-        }
-        let back = (open.0, back);
-        let thunk = match helper {
-            Helper::Fetch { pc, at, site } => {
+        let (found, back) = ((open.0, open.1.0 + 4), (open.0, back));
+        match helper {
+            Helper::Fetch { pc, at, site, looked_up, words } => {
                 self.code.mov_imm(RAX, at);
-                self.code.mov_imm(RDX, pc);
-                self.code.mov_imm(RCX, site.into());
-                self.thunks.fetch
+                self.bring_page((pc, at), words, (open.0, looked_up));
+                self.call_help(self.thunks.fetch, (pc, site), held);
+                let hole = self.code.jump();
+                self.connect((self.area, hole), back);
             }
-            Helper::Data { pc, site, .. } => {
-                self.code.mov_imm(RDX, pc);
-                self.code.mov_imm(RCX, site.into());
-                self.thunks.data
+            Helper::Data { pc, site, retired, base, displacement } => {
+                match base {
+                    Some(base) => self.code.lea(RAX, Mem::at(base, displacement)),
+                    None => self.add_to_rax(displacement),
+                }
+                let undone = if base.is_none() { displacement } else { 0 };
+                self.bring((pc, site), undone, found);
+                self.call_help(self.thunks.data, (pc, site), held);
+                self.code.test(RAX);
+                let slowly = self.code.jump_if(Cond::Equal);
+                if let Some(base) = base {
+                    self.code.alu(W64, Alu::Sub, RAX, Operand::Reg(base));
+                }
+                self.add_to_rax(displacement.wrapping_neg());
+                let hole = self.code.jump();
+                self.connect((self.area, hole), back);
+                self.code.fill_here(slowly);
+                self.leave_to_interpreter(retired, pc);
             }
-        };
+        }
+    }
+
+    fn call_help(&mut self, thunk: CacheAddr, (pc, site): (u64, u32), held: Held) {
+        self.code.mov_imm(RDX, pc);
+        self.code.mov_imm(RCX, site.into());
         let hole = self.code.call();
         self.fill_shared(hole, thunk);
         self.reload(held);
-        let Helper::Data { pc, retired, .. } = helper else {
-            let hole = self.code.jump();
-            return self.connect((self.area, hole), back);
-        };
-        self.code.test(RAX);
-        let hole = self.code.jump_if(Cond::NotEqual);
-        self.connect((self.area, hole), back);
-        self.leave_to_interpreter(retired, pc);
+    }
+
+    fn add_to_rax(&mut self, displacement: i32) {
+        if displacement != 0 {
+            self.code.lea(RAX, Mem::at(RAX, displacement));
+        }
+    }
+
+    /// Takes note of who brings something in.
+    fn note_miss(&mut self, word: u32, pc: u64) {
+        self.code.store_imm(MISS_PLACE, 8 * word as i32);
+        self.code.store_imm(MISS_PAGE, (pc >> PAGE_SHIFT) as i32);
+    }
+
+    /// Brings the page of a line of code, which is in `rax` and known to hit, into the
+    /// TLB, and looks the line up again; or goes on here if that cannot be.
+    fn bring_page(
+        &mut self,
+        (pc, at): (u64, u64),
+        (word, frame): (u32, u32),
+        looked_up: (Area, usize),
+    ) {
+        let Some(book) = &mut self.book else { return };
+        let count = book.miss(pc, ReferenceKind::Fetch);
+        let known = Operand::Mem(Mem::at(R14, 8 * word as i32));
+        self.code.alu_imm(W64, Alu::Cmp, known, 0);
+        let unknown = self.code.jump_if(Cond::Equal);
+        self.note_miss(count, at);
+        self.code.mov_imm(RCX, 8 * u64::from(frame));
+        let hole = self.code.call();
+        self.fill_shared(hole, self.thunks.bring_code);
+        let hole = self.code.jump_if(Cond::Equal);
+        self.connect((self.area, hole), looked_up);
+        self.code.fill_here(unknown);
     }
 
     /// Marks a clean line that is stored to, or brings an absent one in, and goes on with
-    /// its entry; or goes on here if neither can be.
-    fn bring(&mut self, (pc, site): (u64, u32), found: (Area, usize)) {
+    /// its entry, and with what was added to `rax` undone; or goes on here if neither can
+    /// be.
+    fn bring(&mut self, (pc, site): (u64, u32), undone: i32, found: (Area, usize)) {
         let Some(book) = &mut self.book else { return };
-        let store = Packed::unpack(site).store;
+        let Packed { store, size, .. } = Packed::unpack(site);
         let kind = if store { ReferenceKind::Store } else { ReferenceKind::Load };
-        let word = book.miss(pc, kind);
+        let (word, shift) = (book.miss(pc, kind), book.data_shift);
+        self.code.lea(RDX, Mem::at(RAX, i32::from(size) - 1));
+        let mut done = Vec::new();
         if store {
+            self.code.alu_imm(W64, Alu::And, Operand::Reg(RDX), -(1 << shift));
             let hole = self.code.call();
             self.fill_shared(hole, self.thunks.mark);
-            let hole = self.code.jump_if(Cond::Equal);
-            self.connect((self.area, hole), found);
+            done.push(self.code.jump_if(Cond::Equal));
         }
+        self.note_miss(word, pc);
         let hole = self.code.call();
         self.fill_shared(hole, if store { self.thunks.bring_written } else { self.thunks.bring });
         let failed = self.code.jump_if(Cond::Above);
-        let hole = self.code.jump_if(Cond::Equal);
-        self.connect((self.area, hole), found);
+        done.push(self.code.jump_if(Cond::Equal));
         let count = Operand::Mem(Mem::at(R14, 8 * word as i32));
         self.code.alu_imm(W64, Alu::Add, count, 1);
+        for hole in done {
+            self.code.fill_here(hole);
+        }
+        self.add_to_rax(undone.wrapping_neg());
         let hole = self.code.jump();
         self.connect((self.area, hole), found);
         self.code.fill_here(failed);

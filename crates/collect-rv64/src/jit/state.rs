@@ -4,7 +4,7 @@
 //! | host register | holds |
 //! |---|---|
 //! | `rbx` | the hart, and [`BIAS`] |
-//! | `r13` | instructions that may still retire; in profiled code four times the clock |
+//! | `r13` | instructions that may still retire; in profiled code four times the number of the next one |
 //! | `r14` | the start of RAM; in profiled code the arena of counts |
 //! | `r15` | the translation table's active bank; in profiled code that of lines |
 //! | `rbp rsi rdi r8-r12` | guest registers, see [`mapped`] |
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) mxcsr_clear: u32,
     /// The same while a helper runs.
     pub(crate) mxcsr_kept: u32,
-    /// In profiled code: four times the clock that may not be passed, and less than
+    /// In profiled code: what the register may not pass, and less than
     /// which it must be before so many instructions, rounded up to [`CEILING_STEP`].
     pub(crate) ceiling: u64,
     pub(crate) ceilings: [u64; CEILINGS],
@@ -63,6 +63,10 @@ pub(crate) struct Shared {
     pub(crate) mark_distance: u64,
     /// Where lines of data are brought in.
     pub(crate) own: Own,
+    /// Who brings something in: where its misses are counted, in bytes from the arena's
+    /// start, and the low half of the number of its page.
+    pub(crate) miss_place: u64,
+    pub(crate) miss_page: u64,
 }
 
 /// Lengths of blocks are rounded up to a multiple of this, and there is a ceiling for
@@ -71,7 +75,7 @@ const CEILING_STEP: usize = 4;
 const CEILINGS: usize = LONGEST.div_ceil(CEILING_STEP);
 
 impl Shared {
-    /// Sets four times the clock that may not be passed.
+    /// Sets what the register that holds the time may not pass.
     pub(crate) fn set_ceiling(&mut self, ceiling: u64) {
         if self.ceiling != ceiling {
             self.ceiling = ceiling;
@@ -153,6 +157,16 @@ pub(crate) const OWN_WORDS: Mem = field(offset_of!(Cpu, shared.own.words));
 pub(crate) const OWN_DISTANCE: Mem = field(offset_of!(Cpu, shared.own.distance));
 pub(crate) const OWN_MASK: Mem = field(offset_of!(Cpu, shared.own.mask));
 pub(crate) const OWN_SPACE: Mem = field(offset_of!(Cpu, shared.own.space));
+pub(crate) const TURN_WORDS: Mem = field(offset_of!(Cpu, shared.own.turn.words));
+pub(crate) const TURN_CAPACITY: Mem = field(offset_of!(Cpu, shared.own.turn.capacity));
+pub(crate) const TURN_SPACE: Mem = field(offset_of!(Cpu, shared.own.turn.space));
+pub(crate) const TURN_TAG: Mem = field(offset_of!(Cpu, shared.own.turn.tag));
+pub(crate) const TURN_DATA_PAGES: Mem = field(offset_of!(Cpu, shared.own.turn.data_pages));
+pub(crate) const TURN_CODE_PAGES: Mem = field(offset_of!(Cpu, shared.own.turn.code_pages));
+pub(crate) const TURN_SEEN: Mem = field(offset_of!(Cpu, shared.own.turn.seen));
+pub(crate) const TURN_RECENT: Mem = field(offset_of!(Cpu, shared.own.turn.recent));
+pub(crate) const MISS_PLACE: Mem = field(offset_of!(Cpu, shared.miss_place));
+pub(crate) const MISS_PAGE: Mem = field(offset_of!(Cpu, shared.miss_page));
 pub(crate) const FLOAT_STATE: Mem = field(offset_of!(Cpu, float_state));
 pub(crate) const FRM: Mem = field(offset_of!(Cpu, frm));
 pub(crate) const JUMPS: Mem = field(offset_of!(Cpu, tlb.jumps));

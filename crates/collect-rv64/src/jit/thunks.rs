@@ -11,6 +11,7 @@ use crate::jit::state::{
     BIAS, CONTEXT, DATA_HELPER, FETCH_HELPER, JUMPS, KEY, MAPPED, MARK_DISTANCE, MXCSR,
     MXCSR_CLEAR, MXCSR_KEPT, PC, REASON, Reason, SITE, x_place,
 };
+use crate::jit::turn::{bring_code, bring_page};
 use crate::jit::x86::{
     Alu, Code, Cond, Mem, Operand, R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RDI,
     RDX, RSI, RSP, Shift, W32, W64,
@@ -47,6 +48,10 @@ pub(crate) struct Thunks {
     /// Bring a line in by a load and by a store, see [`bring_line`].
     pub(crate) bring: CacheAddr,
     pub(crate) bring_written: CacheAddr,
+    /// Whether the host turns one register right into another.
+    pub(crate) turns_right: bool,
+    /// Brings the page of a line of code into the TLB, see [`bring_code`].
+    pub(crate) bring_code: CacheAddr,
 }
 
 /// Registers of the guest that the host's calling convention does not keep.
@@ -109,8 +114,10 @@ impl Thunks {
         let data = call_helper(&mut code, DATA_HELPER);
         let fetch = call_helper(&mut code, FETCH_HELPER);
         let mark = mark_line(&mut code);
-        let bring = bring_line(&mut code, By::Load, mark);
-        let bring_written = bring_line(&mut code, By::Store, mark);
+        let page = bring_page(&mut code);
+        let bring = bring_line(&mut code, By::Load, (mark, page));
+        let bring_written = bring_line(&mut code, By::Store, (mark, page));
+        let bring_code = bring_code(&mut code, page);
         let thunks = Self {
             enter,
             interpret,
@@ -123,6 +130,8 @@ impl Thunks {
             mark,
             bring,
             bring_written,
+            turns_right: std::arch::is_x86_feature_detected!("bmi2"),
+            bring_code,
         };
         (code.bytes, thunks)
     }

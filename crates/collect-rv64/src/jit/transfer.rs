@@ -79,26 +79,22 @@ pub(crate) fn find_page(b: &mut Block<'_>, (at, scratch): (Reg, Reg), (bytes, ta
     b.code.alu(W64, Alu::Cmp, scratch, Operand::Mem(Mem::indexed(R15, RCX, tag)));
 }
 
-/// Puts the access's offset into RAM into `rax`, or leaves for the interpreter.
-/// Uses `rcx` and `rdx`.
-pub(crate) fn reach(b: &mut Block<'_>, i: &Insn, bytes: u8, tag: i32) {
-    address(b, (RAX, i.rs1), i.imm);
+/// Finds the bytes of an access, or leaves for the interpreter. Uses `rcx` and `rdx`;
+/// where the bytes are needs `rax`.
+pub(crate) fn reach(b: &mut Block<'_>, i: &Insn, bytes: u8, tag: i32) -> Mem {
     if b.book.is_some() {
-        return b.reach_line(bytes, tag);
+        return b.reach_line((i.rs1, i.imm), bytes, tag);
     }
+    address(b, (RAX, i.rs1), i.imm);
     find_page(b, (RAX, RDX), (bytes.into(), tag));
     b.interpret_if(Cond::NotEqual);
     b.code.alu(W64, Alu::Add, RAX, Operand::Mem(Mem::indexed(R15, RCX, ADDEND)));
-}
-
-/// The bytes that [`reach`] found.
-pub(crate) const fn reached(b: &Block<'_>) -> Mem {
-    if b.book.is_some() { Mem::at(RAX, 0) } else { Mem::indexed(R14, RAX, 0) }
+    Mem::indexed(R14, RAX, 0)
 }
 
 fn load(b: &mut Block<'_>, i: &Insn) {
-    reach(b, i, shape(i.op).0, READ_TAG);
-    load_from(b, i, reached(b));
+    let at = reach(b, i, shape(i.op).0, READ_TAG);
+    load_from(b, i, at);
 }
 
 /// How many bytes a load reads, and whether it extends their sign.
@@ -125,23 +121,36 @@ pub(crate) fn load_from(b: &mut Block<'_>, i: &Insn, at: Mem) {
 }
 
 fn store(b: &mut Block<'_>, i: &Insn, bytes: u8) {
-    reach(b, i, bytes, WRITE_TAG);
-    store_to(b, i, (bytes, reached(b)));
+    let at = reach(b, i, bytes, WRITE_TAG);
+    store_to(b, i, (bytes, at));
 }
 
 /// Stores to a place; leaves `rax` and `rdx` alone.
 pub(crate) fn store_to(b: &mut Block<'_>, i: &Insn, (bytes, at): (u8, Mem)) {
+    if i.rs2 == 0 {
+        return b.code.store_zero(bytes, at);
+    }
     let from = b.source(i.rs2, RCX);
     b.code.store(bytes, at, from);
 }
 
 fn branch(b: &mut Block<'_>, i: &Insn, cond: Cond) {
     let target = b.pc.wrapping_add(i.imm as i64 as u64);
-    let first = b.source(i.rs1, RAX);
-    if i.rs2 == 0 {
-        b.code.test(first);
-    } else {
-        b.code.alu(W64, Alu::Cmp, first, operand(i.rs2));
+    // The zero register comes second where that is the same.
+    let (first, second, cond) = match (i.rs1, cond) {
+        (0, Cond::Less) => (i.rs2, 0, Cond::Greater),
+        (0, Cond::GreaterEqual) => (i.rs2, 0, Cond::LessEqual),
+        (0, Cond::Equal | Cond::NotEqual) => (i.rs2, 0, cond),
+        _ => (i.rs1, i.rs2, cond),
+    };
+    match (mapped(first), mapped(second)) {
+        (Some(first), _) if second == 0 => b.code.test(first),
+        (None, _) if second == 0 => b.code.alu_imm(W64, Alu::Cmp, operand(first), 0),
+        (None, Some(second)) => b.code.alu_into(Alu::Cmp, operand(first), second),
+        _ => {
+            let first = b.source(first, RAX);
+            b.code.alu(W64, Alu::Cmp, first, operand(second));
+        }
     }
     b.branch_if(cond, target);
 }

@@ -98,6 +98,25 @@ pub(crate) enum Cond {
     Less = 12,
     GreaterEqual = 13,
     LessEqual = 14,
+    Greater = 15,
+}
+
+impl Cond {
+    /// The condition that holds if this one does not; none has a number of its own for
+    /// some.
+    pub(crate) const fn inverse(self) -> Option<Self> {
+        Some(match self {
+            Self::Below => Self::AboveEqual,
+            Self::AboveEqual => Self::Below,
+            Self::Equal => Self::NotEqual,
+            Self::NotEqual => Self::Equal,
+            Self::Less => Self::GreaterEqual,
+            Self::GreaterEqual => Self::Less,
+            Self::LessEqual => Self::Greater,
+            Self::Greater => Self::LessEqual,
+            Self::Above | Self::Parity => return None,
+        })
+    }
 }
 
 /// A place whose address is not known yet: a 32-bit displacement to fill in.
@@ -195,6 +214,18 @@ impl Code {
         self.imm32(value);
     }
 
+    /// `[to] = 0`.
+    pub(crate) fn store_zero(&mut self, bytes: u8, to: Mem) {
+        let to = Operand::Mem(to);
+        match bytes {
+            1 => self.form(None, (W32, false), &[0xc6], 0, to),
+            2 => self.form(Some(0x66), (W32, false), &[0xc7], 0, to),
+            4 => self.form(None, (W32, false), &[0xc7], 0, to),
+            _ => self.form(None, (W64, false), &[0xc7], 0, to),
+        }
+        self.bytes.extend(std::iter::repeat_n(0, usize::from(bytes.min(4))));
+    }
+
     /// `[to] = value`, one byte.
     pub(crate) fn store_byte(&mut self, to: Mem, value: u8) {
         self.form(None, (W32, false), &[0xc6], 0, Operand::Mem(to));
@@ -235,6 +266,11 @@ impl Code {
 
     pub(crate) fn alu(&mut self, width: Width, op: Alu, to: Reg, from: Operand) {
         self.form(None, (width, false), &[(op as u8) << 3 | 3], to.0, from);
+    }
+
+    /// The same into a register or memory, in 64 bits.
+    pub(crate) fn alu_into(&mut self, op: Alu, to: Operand, from: Reg) {
+        self.form(None, (W64, false), &[(op as u8) << 3 | 1], from.0, to);
     }
 
     pub(crate) fn alu_imm(&mut self, width: Width, op: Alu, to: Operand, value: i32) {
@@ -278,12 +314,34 @@ impl Code {
         self.form(None, (W64, false), &[0x0f, 0xb3], number.0, Operand::Reg(to));
     }
 
+    /// Carry is the bit of `of` whose number is the low six bits of `number`.
+    pub(crate) fn test_bit(&mut self, of: Reg, number: Reg) {
+        self.form(None, (W64, false), &[0x0f, 0xa3], number.0, Operand::Reg(of));
+    }
+
+    /// `to` is the number of the lowest bit of `from`, which has one.
+    pub(crate) fn lowest_bit(&mut self, to: Reg, from: Reg) {
+        self.form(None, (W64, false), &[0x0f, 0xbc], to.0, Operand::Reg(from));
+    }
+
+    /// Adds to a byte.
+    pub(crate) fn add_byte(&mut self, to: Mem, value: i8) {
+        self.form(None, (W32, false), &[0x80], 0, Operand::Mem(to));
+        self.bytes.push(value as u8);
+    }
+
     pub(crate) fn shift_imm(&mut self, width: Width, op: Shift, to: Reg, by: u8) {
         if by == 1 {
             return self.form(None, (width, false), &[0xd1], op as u8, Operand::Reg(to));
         }
         self.form(None, (width, false), &[0xc1], op as u8, Operand::Reg(to));
         self.bytes.push(by);
+    }
+
+    /// `to = from` turned right, in 32 bits. Needs BMI2.
+    pub(crate) fn turn_right(&mut self, to: Reg, from: Reg, by: u8) {
+        let rex = (to.0 >> 3 ^ 1) << 7 | 0x40 | (from.0 >> 3 ^ 1) << 5 | 3;
+        self.bytes.extend([0xc4, rex, 0x7b, 0xf0, 0xc0 | (to.0 & 7) << 3 | from.0 & 7, by]);
     }
 
     /// Shifts by `cl`.
@@ -436,6 +494,18 @@ impl Code {
             opcode,
         ]);
         self.memory(to.0 << 3, operand);
+    }
+
+    /// The same with a third register.
+    pub(crate) fn fused_rr(
+        &mut self,
+        opcode: u8,
+        double: bool,
+        (to, factor): (Xmm, Xmm),
+        other: Xmm,
+    ) {
+        let last = u8::from(double) << 7 | (!factor.0 & 15) << 3 | 1;
+        self.bytes.extend([0xc4, 0xe2, last, opcode, 0xc0 | to.0 << 3 | other.0]);
     }
 
     /// `stmxcsr` (3) and `ldmxcsr` (2).

@@ -23,11 +23,20 @@ pub(crate) const WRITE_BACKS: u32 = 1;
 const FIRST: u32 = 2;
 
 /// Lowest bits of page numbers that are told apart. A power of two.
-const SEEN: usize = 1 << 12;
+pub(crate) const PAGES_SEEN: usize = 1 << 12;
 /// Pages that are found without a hash. A power of two.
-const RECENT: usize = 1 << 10;
+pub(crate) const RECENT: usize = 1 << 10;
+
+/// A page of one frame, and the word of that frame. Generated code finds it, too.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Recent {
+    pub(crate) page: u64,
+    pub(crate) word: u32,
+}
+
 /// No page.
-const NO_PAGE: (u64, u32) = (u64::MAX, 0);
+const NO_PAGE: Recent = Recent { page: u64::MAX, word: 0 };
 /// A frame is not larger: a power of two.
 const FRAME_SHIFT: u32 = 12;
 
@@ -39,7 +48,8 @@ pub(crate) struct StaticArc {
     pub(crate) word: u32,
 }
 
-/// An instruction that misses data, with its word.
+/// An instruction that misses, with its word, which counts the lines that it missed. The
+/// next one counts pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Miss {
     pub(crate) pc: u64,
@@ -62,9 +72,9 @@ pub(crate) struct Book {
     pages: HashMap<u64, Vec<u32>, BuildHasherDefault<Mix>>,
     /// For the lowest bits of a page's number, whether such a page has frames:
     /// most pages that come and go hold data.
-    seen: Box<[u64; SEEN / 64]>,
+    seen: Box<[u64; PAGES_SEEN / 64]>,
     /// Pages of one frame that were translated last, and the word of that frame.
-    recent: Box<[(u64, u32); RECENT]>,
+    recent: Box<[Recent; RECENT]>,
     frame_shift: u32,
     page_shift: u32,
     /// The ends of instructions with computed targets.
@@ -86,7 +96,7 @@ impl Book {
             misses: Vec::new(),
             frames: HashMap::default(),
             pages: HashMap::default(),
-            seen: Box::new([0; SEEN / 64]),
+            seen: Box::new([0; PAGES_SEEN / 64]),
             recent: Box::new([NO_PAGE; RECENT]),
             frame_shift: page_shift.min(FRAME_SHIFT),
             page_shift,
@@ -115,9 +125,9 @@ impl Book {
         word
     }
 
-    /// The word that counts an instruction's misses.
+    /// The first of two words that count an instruction's misses.
     pub(crate) fn miss(&mut self, pc: u64, kind: ReferenceKind) -> u32 {
-        self.end -= 1;
+        self.end -= 2;
         self.misses.push(Miss { pc, kind, word: self.end });
         self.end
     }
@@ -144,9 +154,9 @@ impl Book {
         let page = pc >> self.page_shift;
         self.pages.entry(page).or_default().push(first + words);
         if self.page_shift == self.frame_shift {
-            self.recent[page as usize & (RECENT - 1)] = (page, first + words);
+            self.recent[page as usize & (RECENT - 1)] = Recent { page, word: first + words };
         }
-        let bit = page as usize & (SEEN - 1);
+        let bit = page as usize & (PAGES_SEEN - 1);
         self.seen[bit / 64] |= 1 << (bit % 64);
         self.word_in(first, pc)
     }
@@ -154,7 +164,7 @@ impl Book {
     /// The word of the frame of `pc`: what is added to the words of its lines.
     #[inline]
     pub(crate) fn frame(&self, pc: u64) -> Option<u32> {
-        let &(page, word) = self.recent_at(pc);
+        let &Recent { page, word } = self.recent_at(pc);
         // Only pages that are frames are among the recent ones.
         if page == pc >> self.page_shift {
             return Some(word);
@@ -170,7 +180,7 @@ impl Book {
     }
 
     #[inline(always)]
-    fn recent_at(&self, pc: u64) -> &(u64, u32) {
+    fn recent_at(&self, pc: u64) -> &Recent {
         &self.recent[(pc >> self.page_shift) as usize & (RECENT - 1)]
     }
 
@@ -189,15 +199,21 @@ impl Book {
     #[inline]
     pub(crate) fn frames_of_page(&self, pc: u64) -> &[u32] {
         let page = pc >> self.page_shift;
-        let bit = page as usize & (SEEN - 1);
+        let bit = page as usize & (PAGES_SEEN - 1);
         if self.seen[bit / 64] >> (bit % 64) & 1 == 0 {
             return &[];
         }
         let recent = self.recent_at(pc);
-        if recent.0 == page {
-            return std::slice::from_ref(&recent.1);
+        if recent.page == page {
+            return std::slice::from_ref(&recent.word);
         }
         self.pages.get(&page).map_or(&[], Vec::as_slice)
+    }
+
+    /// For the lowest bits of pages' numbers, whether such pages have frames, a bit each;
+    /// and the pages of one frame that were translated last.
+    pub(crate) fn tables(&self) -> (*const u64, *const Recent) {
+        (self.seen.as_ptr(), self.recent.as_ptr())
     }
 
     /// Forgets all: nothing is translated any more.

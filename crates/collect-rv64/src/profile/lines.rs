@@ -5,7 +5,7 @@
 //!
 //! A line whose page left the TLB is hidden. For each page a record says which of its
 //! lines may pass, so that a page that goes costs a visit of those alone. Hidden lines
-//! of code come back with their page; those of data when they are used again.
+//! come back when they are used again while their page is there.
 //!
 //! The record of a page also knows where it is, so that generated code can bring lines
 //! of it into the table by itself.
@@ -34,7 +34,7 @@ const GROUP: usize = 64;
 /// No page: an address has fewer bits.
 const NO_PAGE: u64 = u64::MAX;
 /// What the number of a page has besides that is not in the TLB.
-const ABSENT: u64 = 1 << 63;
+pub(crate) const ABSENT: u64 = 1 << 63;
 
 /// What is known of a page.
 #[derive(Clone, Copy, Debug)]
@@ -92,8 +92,6 @@ pub(crate) struct Lines {
     used: [u64; PAGES / 64],
     /// For each group of entries a bit: those that are clear are empty.
     groups: [u64; LINE_ENTRIES / GROUP / 64],
-    /// The same: those that are clear are of no page.
-    known: [u64; PAGES / 64],
     basis: Basis,
     stamps: Stamps,
     /// Where lines are marked as written, one word for each stamp.
@@ -116,7 +114,6 @@ impl Lines {
             pages: Box::new([UNKNOWN; PAGES]),
             used: [0; PAGES / 64],
             groups: [0; LINE_ENTRIES / GROUP / 64],
-            known: [0; PAGES / 64],
             basis: Basis { changes: 0, ram: 0 },
             stamps,
             marks: None,
@@ -456,36 +453,17 @@ impl Lines {
         self.retag(geometry, hidden, |tag| tag | HIDDEN);
     }
 
-    /// The page of `va` left the TLB: hides its lines until it is back.
-    #[inline(always)]
-    pub(crate) fn hide_page(&mut self, geometry: Geometry, va: u64) {
-        let number = va >> geometry.page;
-        let record = number as usize & (PAGES - 1);
-        if self.known[record / 64] >> (record % 64) & 1 == 0 {
-            return;
-        }
-        let page = &mut self.pages[record];
-        if page.number != number {
-            return;
-        }
-        let hidden = *page;
-        page.number |= ABSENT;
-        self.retag(geometry, hidden, |tag| tag | HIDDEN);
-    }
-
-    /// The page of `va` is in the TLB: its hidden lines pass again.
+    /// The page of `va` is in the TLB.
     #[inline(always)]
     pub(crate) fn show_page(&mut self, geometry: Geometry, va: u64) {
         let number = va >> geometry.page;
-        let record = number as usize & (PAGES - 1);
-        let page = &mut self.pages[record];
+        let page = &mut self.pages[number as usize & (PAGES - 1)];
         let old = *page;
         page.number = number;
         if old.number & !ABSENT == number {
-            return self.retag(geometry, old, |tag| tag & !HIDDEN);
+            return;
         }
         (page.lines, page.addend, page.stores) = (0, 0, 0);
-        self.known[record / 64] |= 1 << (record % 64);
         if old.lines != 0 {
             self.retag(geometry, old, |_| NO_LINE);
         }

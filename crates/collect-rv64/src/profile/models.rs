@@ -30,6 +30,36 @@ pub struct Sets {
     pub space: u64,
 }
 
+/// A TLB of pages of 4 KiB for code and data together, replaced in turn: the simulator
+/// brings pages into it by itself.
+#[derive(Clone, Debug)]
+pub struct Ring {
+    /// First a word for each page, in the order of arrival: eight times its number, and
+    /// the tag; zero if there is none. See [`NEXT`](Self::NEXT) and
+    /// [`COUNTS`](Self::COUNTS) for the rest.
+    pub words: Stamps,
+    /// How many pages there may be, not more than 64.
+    pub capacity: u64,
+    /// What an address is combined with by exclusive or, before its upper bits are a
+    /// page's number.
+    pub space: u64,
+    /// What a page's word has besides: nothing in the 55 bits of its number.
+    pub tag: u64,
+}
+
+impl Ring {
+    /// The word with the number of the word that is filled next. If that holds a page,
+    /// the TLB is full, and the page has to go.
+    pub const NEXT: usize = 64;
+    /// The first word of those that count, for the lowest bits of pages' numbers, how
+    /// many pages have them, a byte each.
+    pub const COUNTS: usize = 66;
+    /// How many bytes these are.
+    pub const COUNTED: usize = 1 << 12;
+    /// All words.
+    pub const WORDS: usize = Self::COUNTS + Self::COUNTED / 8;
+}
+
 /// Why memory was referenced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReferenceKind {
@@ -195,6 +225,19 @@ pub trait Models {
     /// So many lines had to go from there, and so many of them were written.
     fn evicted(&mut self, thread: ThreadId, evictions: u64, write_backs: u64) {
         let _ = (thread, evictions, write_backs);
+    }
+
+    /// A thread's TLB, if the simulator may bring pages into it by itself. Asked when a
+    /// thread first runs, and after events.
+    fn ring(&mut self, thread: ThreadId) -> Option<Ring> {
+        let _ = thread;
+        None
+    }
+
+    /// An instruction missed so often in the [`ring`](Self::ring), by fetches, loads or
+    /// stores.
+    fn walked(&mut self, thread: ThreadId, who: (ReferenceKind, GuestVa), count: u64) {
+        let _ = (thread, who, count);
     }
 
     /// Takes a control transfer, if the [`Shape`] asks for them.

@@ -8,14 +8,14 @@ use super::profiler::Profiler;
 /// The word of a frame whose page left the TLB, else zero. Addresses of the host
 /// are positive: the sum of a frame's word and a line's is so only if the line
 /// passes.
-const HIDDEN: u64 = 1 << 63;
+pub(crate) const HIDDEN: u64 = 1 << 63;
 
 impl<M: Models> Profiler<M> {
     /// A page left the TLB: its lines pass only when it is back.
     #[inline(always)]
     pub(super) fn hide_page(&mut self, geometry: Geometry, va: u64) {
         self.now.data.hide_lines(geometry, va);
-        self.now.code.hide_page(self.now.code.geometry(), va);
+        self.now.code.hide_lines(self.now.code.geometry(), va);
         for &word in self.book.frames_of_page(va) {
             if let Some(word) = self.now.arena.get_mut(word as usize) {
                 *word = HIDDEN;

@@ -281,7 +281,8 @@ impl<M: Models> Profiler<M> {
             return;
         }
         let page_passes = self.page(ReferenceKind::Fetch, at, size);
-        if self.now.code.load(at, 1, 4 * self.clock) {
+        let code = &mut self.now.code;
+        if page_passes && code.unhide(code.geometry(), at) && code.load(at, 1, 4 * self.clock) {
             return;
         }
         match self.tell(ReferenceKind::Fetch, at, size, 0) {
@@ -439,7 +440,7 @@ impl<M: Models> Profiler<M> {
         }
     }
 
-    /// Tells the models of the lines that generated code brought in.
+    /// Tells the models of the lines and pages that generated code brought in.
     fn harvest_misses(&mut self) {
         let others = self.others.iter_mut().enumerate();
         let others = others.filter_map(|(n, tables)| Some((ThreadId(n as u32), tables.as_mut()?)));
@@ -448,8 +449,12 @@ impl<M: Models> Profiler<M> {
             let [evictions, write_backs] = [EVICTIONS, WRITE_BACKS].map(|w| take(w).unwrap_or(0));
             self.models.evicted(thread, evictions, write_backs);
             for miss in &self.book.misses {
+                let who = (miss.kind, GuestVa(miss.pc));
                 if let Some(count) = take(miss.word).filter(|&count| count > 0) {
-                    self.models.missed(thread, (miss.kind, GuestVa(miss.pc)), count);
+                    self.models.missed(thread, who, count);
+                }
+                if let Some(count) = take(miss.word + 1).filter(|&count| count > 0) {
+                    self.models.walked(thread, who, count);
                 }
             }
         }

@@ -6,9 +6,11 @@ use std::sync::atomic::AtomicU64;
 use ichnos_base::ThreadId;
 
 use super::arcs::NOWHERE;
+use super::book::Book;
 use super::line::Line;
 use super::lines::{Lines, Page};
-use super::models::{Models, ReferenceKind, Sets, Shape};
+use super::models::{Models, ReferenceKind, Ring, Sets, Shape};
+use crate::ram::PAGE_SHIFT;
 use crate::trap::Access;
 
 /// Entries of the table of computed transfers. A power of two.
@@ -73,6 +75,44 @@ pub(crate) struct Own {
     pub(crate) distance: u64,
     pub(crate) mask: u64,
     pub(crate) space: u64,
+    pub(crate) turn: Turn,
+}
+
+/// The TLB that is replaced in turn, and what must be known of pages that leave it, as
+/// generated code needs it.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Turn {
+    /// The words of its [`Ring`]; zero if no pages may be brought in.
+    pub(crate) words: u64,
+    pub(crate) capacity: u64,
+    /// The part of the space that pages' numbers are combined with.
+    pub(crate) space: u64,
+    pub(crate) tag: u64,
+    /// The records of pages of data, and of code.
+    pub(crate) data_pages: u64,
+    pub(crate) code_pages: u64,
+    /// Which pages have frames, and the frames of recent ones, see [`Book::tables`].
+    pub(crate) seen: u64,
+    pub(crate) recent: u64,
+}
+
+impl Turn {
+    fn new((data, code): (&Lines, &Lines), book: &Book, ring: &Ring) -> Option<Self> {
+        let (seen, recent) = book.tables();
+        let possible = ring.words.len() == Ring::WORDS && (1..=64).contains(&ring.capacity);
+        let (data_pages, code_pages) = (data.records()?, code.records().filter(|_| possible)?);
+        Some(Self {
+            words: ring.words.as_ptr() as u64,
+            capacity: ring.capacity,
+            space: ring.space >> PAGE_SHIFT,
+            tag: ring.tag,
+            data_pages: data_pages as u64,
+            code_pages: code_pages as u64,
+            seen: seen as u64,
+            recent: recent as u64,
+        })
+    }
 }
 
 impl Own {
@@ -87,6 +127,7 @@ impl Own {
             distance: (sets.stamps.as_ptr() as u64).wrapping_sub(words),
             mask: sets.mask,
             space: sets.space,
+            turn: Turn::default(),
         })
     }
 }
@@ -105,6 +146,8 @@ pub(super) struct Tables {
     /// The first-level cache of data, if generated code may bring lines into it, and as
     /// that needs it.
     sets: Option<Sets>,
+    /// The TLB, the same way.
+    ring: Option<Ring>,
     own: Own,
     /// How many events there were when it was asked for.
     sets_of: u64,
@@ -113,19 +156,33 @@ pub(super) struct Tables {
 impl Tables {
     /// Where generated code brings lines in, after so many events.
     #[inline]
-    pub(super) fn own<M: Models>(&mut self, models: &mut M, who: (ThreadId, u64)) -> Own {
+    pub(super) fn own<M: Models>(
+        &mut self,
+        models: &mut M,
+        book: &Book,
+        who: (ThreadId, u64),
+    ) -> Own {
         if self.sets_of != who.1 {
-            self.find_own(models, who);
+            self.find_own(models, book, who);
         }
         if self.data.records().is_some() { self.own } else { Own::default() }
     }
 
     #[cold]
-    fn find_own<M: Models>(&mut self, models: &mut M, (thread, events): (ThreadId, u64)) {
+    fn find_own<M: Models>(
+        &mut self,
+        models: &mut M,
+        book: &Book,
+        (thread, events): (ThreadId, u64),
+    ) {
         let sets = models.sets(thread).filter(|sets| self.data.is_of(sets));
         (self.sets, self.sets_of) = (sets, events);
         let own = self.data.records().zip(self.sets.as_ref());
         self.own = own.and_then(|(pages, sets)| Own::new(pages, sets)).unwrap_or_default();
+        self.ring = models.ring(thread);
+        let turn =
+            self.ring.as_ref().and_then(|ring| Turn::new((&self.data, &self.code), book, ring));
+        self.own.turn = turn.unwrap_or_default();
     }
 }
 
@@ -152,6 +209,7 @@ pub(super) fn new_tables<M: Models>(
         arena: Vec::new(),
         indirect: Vec::new(),
         sets: None,
+        ring: None,
         own: Own::default(),
         sets_of: u64::MAX,
     })

@@ -249,7 +249,7 @@ impl<M: Models> Observer for Profiler<M> {
             prefer_large(&mut self.now.arena);
             self.now.indirect = vec![NO_INDIRECT; INDIRECT_ENTRIES];
         }
-        let own = self.now.own(&mut self.models, (self.thread, self.events));
+        let own = self.now.own(&mut self.models, &self.book, (self.thread, self.events));
         Some(Start {
             own,
             arena: self.now.arena.as_mut_ptr(),

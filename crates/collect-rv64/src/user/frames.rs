@@ -4,7 +4,7 @@
 use crate::ram::{PAGE_SIZE, Ram};
 
 /// Pages by which RAM grows at least.
-const STEP: usize = 1024;
+const STEP: usize = 256;
 
 /// Gives out frames, each with the number of its owners.
 #[derive(Debug)]

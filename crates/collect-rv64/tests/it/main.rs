@@ -6,6 +6,7 @@
 mod applets;
 mod bare;
 mod boot;
+mod bring;
 mod debian;
 mod distribution;
 mod elf;

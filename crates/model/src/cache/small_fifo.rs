@@ -1,53 +1,111 @@
 //! Fully associative FIFO of few lines, for a filter's sake: lines that come here
 //! are mostly absent, and that must be cheap to see.
 //!
-//! Sixteen bits of each line stand together, so that a few vector instructions tell
-//! whether any line may be the one looked for. The words are a ring in the order of
-//! arrival: `first` is the oldest once it is full.
+//! The words are a ring in the order of arrival. Behind them the ring counts, for the
+//! lowest bits of lines' numbers, the lines it holds: one that no line has the bits of
+//! is absent. All of it is in one piece that a filter can share, see [`Ring`].
 //!
 //! A line's slot is good until a line is removed.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use super::array::{Array, Filled, Found};
 use super::entry::{Resident, entry, flags, same};
-use crate::random::mix;
+use super::stamped::Stamps;
 
 /// No array of this sort holds more lines.
 pub(crate) const MOST: usize = 64;
+/// Lowest bits of lines' numbers that are told apart: a power of two.
+const COUNTS: usize = 1 << 12;
+
+/// Where the parts of a shared FIFO of at most 64 lines are, in words of eight bytes. The
+/// words of the lines come first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ring;
+
+impl Ring {
+    /// The slot that is filled next.
+    pub const NEXT: usize = MOST;
+    /// How many lines there are.
+    pub const LEN: usize = MOST + 1;
+    /// For the lowest bits of lines' numbers how many lines have them, a byte each.
+    pub const COUNTS: usize = MOST + 2;
+    /// The number of those bytes.
+    pub const COUNTED: usize = COUNTS;
+    /// All words.
+    pub const WORDS: usize = Self::COUNTS + COUNTS / 8;
+}
 
 /// First in, first out.
 #[derive(Debug)]
 pub(crate) struct SmallFifo {
-    marks: [u16; MOST],
-    words: [u64; MOST],
-    first: usize,
-    len: usize,
+    ring: Stamps,
     capacity: usize,
-}
-
-#[inline]
-fn mark(line: u64) -> u16 {
-    (mix(line) >> 48) as u16
 }
 
 impl SmallFifo {
     /// An empty array for `capacity` lines, of 1 to [`MOST`].
     pub(crate) fn new(capacity: usize) -> Self {
-        let capacity = capacity.clamp(1, MOST);
-        Self { marks: [0; MOST], words: [0; MOST], first: 0, len: 0, capacity }
+        let ring: Arc<[AtomicU64]> = (0..Ring::WORDS).map(|_| AtomicU64::new(0)).collect();
+        Self { ring, capacity: capacity.clamp(1, MOST) }
+    }
+
+    /// All that it holds, and how many lines that may be.
+    pub(crate) fn ring(&self) -> (Stamps, u64) {
+        (Arc::clone(&self.ring), self.capacity as u64)
+    }
+
+    #[inline(always)]
+    fn get(&self, at: usize) -> u64 {
+        self.ring[at].load(Relaxed)
+    }
+
+    #[inline(always)]
+    fn set(&self, at: usize, word: u64) {
+        self.ring[at].store(word, Relaxed);
+    }
+
+    #[inline(always)]
+    fn words(&self) -> &[AtomicU64] {
+        &self.ring[..MOST]
+    }
+
+    /// The word that counts lines with the lowest bits of this one, and how far its
+    /// count is shifted.
+    #[inline(always)]
+    fn count_of(line: u64) -> (usize, u32) {
+        let at = line as usize & (COUNTS - 1);
+        (Ring::COUNTS + at / 8, 8 * (at % 8) as u32)
     }
 
     #[inline(always)]
     fn find(&self, line: u64) -> Option<usize> {
-        let mark = mark(line);
-        let any = self.marks.iter().fold(0, |any, &m| any | u16::from(m == mark));
-        if any == 0 { None } else { self.find_slowly(line) }
+        let (at, shift) = Self::count_of(line);
+        if self.get(at) >> shift & 0xff == 0 { None } else { self.find_slowly(line) }
     }
 
     #[cold]
     fn find_slowly(&self, line: u64) -> Option<usize> {
         let key = entry(line);
-        self.words.iter().position(|&word| same(word, key))
+        self.words().iter().position(|word| same(word.load(Relaxed), key))
+    }
+
+    /// Puts a word into a slot and gives the one that was there.
+    #[inline(always)]
+    fn replace(&self, slot: usize, word: u64) -> u64 {
+        let old = self.get(slot);
+        self.set(slot, word);
+        if let Some(resident) = Resident::from_word(old) {
+            let (at, shift) = Self::count_of(resident.line());
+            self.set(at, self.get(at) - (1 << shift));
+        }
+        if let Some(resident) = Resident::from_word(word) {
+            let (at, shift) = Self::count_of(resident.line());
+            self.set(at, self.get(at) + (1 << shift));
+        }
+        old
     }
 
     /// Uses a line and puts it in if it is absent. None if it was there, else the
@@ -64,38 +122,34 @@ impl SmallFifo {
 impl Array for SmallFifo {
     fn access(&mut self, line: u64, set: u64, clear: u64) -> Found {
         let Some(slot) = self.find(line) else { return Found::Miss };
-        let word = self.words[slot];
-        self.words[slot] = (word | set) & !clear;
+        let word = self.get(slot);
+        self.set(slot, (word | set) & !clear);
         Found::Hit { flags: flags(word), slot }
     }
 
     #[inline(always)]
     fn fill(&mut self, line: u64, flags: u64) -> Filled {
-        let wrap = |slot: usize| if slot >= self.capacity { slot - self.capacity } else { slot };
-        let slot = wrap(self.first + self.len) % MOST;
-        if self.len == self.capacity {
-            self.first = wrap(slot + 1);
-        } else {
-            self.len += 1;
-        }
-        self.marks[slot] = mark(line);
-        let evicted = std::mem::replace(&mut self.words[slot], entry(line) | flags);
+        let (slot, len) = (self.get(Ring::NEXT) as usize % MOST, self.get(Ring::LEN));
+        self.set(Ring::NEXT, if slot + 1 == self.capacity { 0 } else { slot as u64 + 1 });
+        self.set(Ring::LEN, (len + 1).min(self.capacity as u64));
+        let evicted = self.replace(slot, entry(line) | flags);
         Filled { evicted: Resident::from_word(evicted), slot }
     }
 
     fn remove(&mut self, line: u64) -> Option<Resident> {
         let slot = self.find(line)?;
-        let removed = std::mem::take(&mut self.words[slot]);
+        let removed = self.get(slot);
+        let (next, len) = (self.get(Ring::NEXT) as usize, self.get(Ring::LEN) as usize);
+        let first = (next + self.capacity - len) % self.capacity;
         // Those that came later move up, in their order.
-        let at = |age: usize| (self.first + age) % self.capacity;
-        let age = (slot + self.capacity - self.first) % self.capacity;
-        let moved: Vec<_> = (age + 1..self.len).map(|age| self.words[at(age)]).collect();
-        let places: Vec<_> = (age..self.len).map(at).collect();
-        for (&place, word) in places.iter().zip(moved.into_iter().chain([0])) {
-            self.words[place] = word;
-            self.marks[place] = Resident::from_word(word).map_or(0, |r| mark(r.line()));
+        let at = |age: usize| (first + age) % self.capacity;
+        let age = (slot + self.capacity - first) % self.capacity;
+        let moved: Vec<_> = (age + 1..len).map(|age| self.get(at(age))).chain([0]).collect();
+        for (age, word) in (age..len).zip(moved) {
+            self.replace(at(age), word);
         }
-        self.len -= 1;
+        self.set(Ring::NEXT, at(len - 1) as u64);
+        self.set(Ring::LEN, len as u64 - 1);
         Resident::from_word(removed)
     }
 
@@ -109,7 +163,7 @@ impl Array for SmallFifo {
 
     fn place(&self, line: u64) -> Option<(usize, u64)> {
         let slot = self.find(line)?;
-        Some((slot, flags(self.words[slot])))
+        Some((slot, flags(self.get(slot))))
     }
 }
 

@@ -8,8 +8,8 @@
 use ichnos_base::{GuestVa, ThreadId};
 
 use super::config::TlbConfig;
-use super::model::{PAGE_NUMBER, TlbModel, TlbObserve, UNSETTLED, key};
-use crate::cache::{AnyArray, Filterable, Index, Resident};
+use super::model::{PAGE_NUMBER, TlbModel, TlbObserve, Translator, UNSETTLED, key};
+use crate::cache::{AnyArray, Filterable, Index, Resident, Stamps, entry};
 use crate::{ByKind, Kind, Replacement};
 
 /// What became of a reference that was answered at once.
@@ -129,6 +129,42 @@ impl<O: TlbObserve> TlbModel<O> {
         let first_byte = |page: Resident| ((page.line() & PAGE_NUMBER) << shift) ^ thread.space;
         let departed = evicted.map(|page| GuestVa(first_byte(page)));
         Some(TlbAtOnce { missed: true, departed })
+    }
+
+    /// A thread's TLB, if a filter may bring pages into it by itself: one for code and
+    /// data together, of one level, FIFO, of at most 64 entries, before walks that all
+    /// take the same. What it holds as [`Ring`](crate::Ring) says, how many pages that may be, what
+    /// addresses are combined with by exclusive or, and what the word of a page has
+    /// besides eight times its number.
+    pub fn ring(&mut self, id: ThreadId) -> Option<(Stamps, u64, u64, u64)> {
+        let (&code, &data) = (self.code.first()?, self.data.first()?);
+        if !self.usual || code != data || self.config.walk.cache_entries > 0 {
+            return None;
+        }
+        let (_, thread) = self.turn_to(id);
+        let AnyArray::SmallFifo(array) = thread.arrays.get(data)? else { return None };
+        let ((words, capacity), space) = (array.ring(), thread.space);
+        Some((words, capacity, space, entry(key(0, self.page_shift))))
+    }
+
+    fn turn_to(&mut self, id: ThreadId) -> &mut (ThreadId, Box<Translator>) {
+        let thread = self.take(id);
+        self.recent.insert((id, thread))
+    }
+
+    /// Counts pages that somebody else brought into the [`ring`](Self::ring).
+    pub fn add_misses(&mut self, id: ThreadId, kind: Kind, count: u64) {
+        let shift = self.page_shift;
+        let (_, thread) = self.turn_to(id);
+        let accesses = u64::from(thread.walker.walk(0, shift)) * count;
+        let first = if kind == Kind::Fetch { self.code.first() } else { self.data.first() };
+        let Some(stats) = first.and_then(|&tlb| self.report.tlbs.get_mut(tlb)) else { return };
+        stats.accesses[kind] += count;
+        stats.misses[kind] += count;
+        let walks = &mut self.report.walks;
+        walks.walks[kind] += count;
+        walks.accesses += accesses;
+        walks.cycles += accesses * u64::from(self.config.walk.cycles_per_access);
     }
 
     /// The bytes of a page, where all have one size.

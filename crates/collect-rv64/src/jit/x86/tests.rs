@@ -35,6 +35,10 @@ fn moves() {
     assert_eq!(text(|c| c.eightfold(RDI, RDI, 1)), "lea 1(,%rdi,8),%rdi");
     assert_eq!(text(|c| c.set_bit(R10, RDX)), "bts %rdx,%r10");
     assert_eq!(text(|c| c.clear_bit(RDI, R9)), "btr %r9,%rdi");
+    assert_eq!(text(|c| c.test_bit(RBP, RDX)), "bt %rdx,%rbp");
+    assert_eq!(text(|c| c.lowest_bit(RDX, R9)), "bsf %r9,%rdx");
+    assert_eq!(text(|c| c.turn_right(RCX, R11, 1)), "rorx $1,%r11d,%ecx");
+    assert_eq!(text(|c| c.turn_right(R9, RDX, 2)), "rorx $2,%edx,%r9d");
     assert_eq!(text(|c| c.lea_word(RAX, Mem::at(R13, 4))), "lea 4(%r13),%eax");
     assert_eq!(text(|c| c.mov(W64, R9, Operand::Mem(Mem::at(RDX, 0)))), "mov (%rdx),%r9");
     assert_eq!(text(|c| c.mov(W64, R9, Operand::Mem(Mem::at(R12, 0)))), "mov (%r12),%r9");
@@ -58,7 +62,14 @@ fn loads_and_stores() {
     assert_eq!(store(2, R11), "mov %r11w,(%r14,%rax)");
     assert_eq!(store(4, RDX), "mov %edx,(%r14,%rax)");
     assert_eq!(store(8, R8), "mov %r8,(%r14,%rax)");
+    let zero = |bytes| text(|c| c.store_zero(bytes, at));
+    assert_eq!(zero(1), "movb $0,(%r14,%rax)");
+    assert_eq!(zero(2), "movw $0,(%r14,%rax)");
+    assert_eq!(zero(4), "movl $0,(%r14,%rax)");
+    assert_eq!(zero(8), "movq $0,(%r14,%rax)");
+    assert_eq!(text(|c| c.add_byte(at, -1)), "addb $0xFF,(%r14,%rax)");
     let tag = Operand::Mem(Mem::indexed(R15, RCX, 8));
+    assert_eq!(text(|c| c.alu_into(Alu::Cmp, tag, R9)), "cmp %r9,8(%r15,%rcx)");
     assert_eq!(text(|c| c.alu(W64, Alu::Cmp, RDX, tag)), "cmp 8(%r15,%rcx),%rdx");
 }
 
@@ -99,6 +110,7 @@ fn control_flow() {
     };
     assert_eq!(jump(&|c| c.jump()), "jmp 6; ret");
     assert_eq!(jump(&|c| c.jump_if(Cond::Parity)), "jp 7; ret");
+    assert_eq!(jump(&|c| c.jump_if(Cond::Greater)), "jg 7; ret");
     assert_eq!(text(|c| c.jump_mem(Mem::at(RDX, 8))), "jmpq *8(%rdx)");
     assert_eq!(text(|c| c.jump_reg(RAX)), "jmp *%rax");
     assert_eq!(text(|c| c.push(R15)), "push %r15");
@@ -119,6 +131,9 @@ fn floating_point() {
     let fused = |double| text(|c| c.fused(0xb9, double, (Xmm(0), Xmm(1)), at));
     assert_eq!(fused(true), "vfmadd231sd 0x200(%rbx),%xmm1,%xmm0");
     assert_eq!(fused(false), "vfmadd231ss 0x200(%rbx),%xmm1,%xmm0");
+    let registers = |double| text(|c| c.fused_rr(0xb9, double, (Xmm(0), Xmm(5)), Xmm(4)));
+    assert_eq!(registers(true), "vfmadd231sd %xmm4,%xmm5,%xmm0");
+    assert_eq!(registers(false), "vfmadd231ss %xmm4,%xmm5,%xmm0");
     assert_eq!(text(|c| c.scalar_rr(None, 0x28, Xmm(7), Xmm(2))), "movaps %xmm2,%xmm7");
     assert_eq!(text(|c| c.control(3, at)), "stmxcsr 0x200(%rbx)");
 }
