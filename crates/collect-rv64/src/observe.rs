@@ -132,18 +132,11 @@ pub(crate) trait Observer {
         true
     }
 
-    /// Whether an instruction at an address is sure to lie in the line that was
-    /// entered last.
+    /// As [`enter`](Observer::enter) of an instruction of any length at an address, with
+    /// so much left, in the common case; false if it is not.
     #[inline(always)]
-    fn is_in_line(&self, pc: u64) -> bool {
-        let _ = pc;
-        true
-    }
-
-    /// As [`enter`](Observer::enter), in the common case; false if it is not.
-    #[inline(always)]
-    fn enter_at_once(&mut self, here: &Here) -> bool {
-        let _ = here;
+    fn arrive(&mut self, pc: u64, left: u64) -> bool {
+        let _ = (pc, left);
         true
     }
     /// An instruction begins behind a jump, or one with bytes in another line than

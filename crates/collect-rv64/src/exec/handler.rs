@@ -221,11 +221,13 @@ fn jump<'a, const OP: u8, const LEN: u8, W: World, O: Observer>(
         return (pc.wrapping_add(distance), left);
     }
     if O::COUNTS {
-        context.page.count(at);
+        // SAFETY: chains go on behind jumps in whole pages only, see `run_in`.
+        unsafe { context.page.count(at) };
     }
-    match context.page.at_distance(at, distance) {
-        Some(to) if to.slot().is_filled() => arrive(cpu, context, to, data, left),
-        _ => go(cpu, context, context.page.pc(at).wrapping_add(distance), data, left),
+    // SAFETY: the same.
+    match unsafe { context.page.at_distance(at, distance) } {
+        Some(to) => arrive(cpu, context, to, data, left),
+        None => go(cpu, context, context.page.pc(at).wrapping_add(distance), data, left),
     }
 }
 
@@ -281,13 +283,10 @@ fn go<W: World, O: Observer>(
             to
         }
     };
-    if !to.slot().is_filled() {
-        return (target | NO_JUMP, left);
-    }
     arrive(cpu, context, to, data, left)
 }
 
-/// Goes on at a slot that may lie in another line than the last.
+/// Goes on at a slot, filled or not, that may lie in another line than the last.
 #[inline(always)]
 fn arrive<'a, W: World, O: Observer>(
     cpu: &mut Cpu,
@@ -296,29 +295,28 @@ fn arrive<'a, W: World, O: Observer>(
     data: O::Data,
     left: u64,
 ) -> Onward {
-    if !context.watch.is_in_line(context.page.pc(at)) {
-        return arrive_in_line(cpu, context, at, data, left);
+    if !at.slot().is_filled() {
+        return leave(cpu, context, at, data, left);
     }
-    let handlers = &Handlers::<COARSE, W, O>::ALL;
-    handlers[usize::from(at.slot().entered())](cpu, context, at, data, left)
+    if !context.watch.arrive(context.page.pc(at), left) {
+        return arrive_slowly(cpu, context, at, data, left);
+    }
+    enter(cpu, context, at, data, left)
 }
 
-/// Goes on at a slot in another line.
+/// Goes on at a filled slot whose line was entered.
 #[inline(always)]
-fn arrive_in_line<'a, W: World, O: Observer>(
+fn enter<'a, W: World, O: Observer>(
     cpu: &mut Cpu,
     context: &mut Context<'a, W, O>,
     at: At<'a>,
     data: O::Data,
     left: u64,
 ) -> Onward {
-    let slot = at.slot();
-    let here = Here { pc: context.page.pc(at), left, len: slot.len() };
-    if !context.watch.enter_at_once(&here) {
-        return arrive_slowly(cpu, context, at, data, left);
-    }
     let handlers = &Handlers::<COARSE, W, O>::ALL;
-    handlers[usize::from(slot.entered())](cpu, context, at, data, left)
+    // SAFETY: slots name no handlers but these.
+    let handler = unsafe { handlers.get_unchecked(usize::from(at.slot().entered())) };
+    handler(cpu, context, at, data, left)
 }
 
 #[cold]
@@ -330,11 +328,9 @@ fn arrive_slowly<'a, W: World, O: Observer>(
     _: O::Data,
     left: u64,
 ) -> Onward {
-    let slot = at.slot();
-    context.watch.enter(&Here { pc: context.page.pc(at), left, len: slot.len() });
+    context.watch.enter(&Here { pc: context.page.pc(at), left, len: at.slot().len() });
     let data = context.watch.data();
-    let handlers = &Handlers::<COARSE, W, O>::ALL;
-    handlers[usize::from(slot.entered())](cpu, context, at, data, left)
+    enter(cpu, context, at, data, left)
 }
 
 /// What stands where a line begins, for those who come from the instruction before.
@@ -345,10 +341,10 @@ pub(super) fn enter_line<'a, W: World, O: Observer>(
     data: O::Data,
     left: u64,
 ) -> Onward {
-    if left <= context.stop || !at.slot().is_filled() {
+    if left <= context.stop {
         return leave(cpu, context, at, data, left);
     }
-    arrive_in_line(cpu, context, at, data, left)
+    arrive(cpu, context, at, data, left)
 }
 
 /// One instruction that is not the common case, then the next.

@@ -84,16 +84,20 @@ impl<'a> InPage<'a> {
     }
 
     /// The slot so many bytes of code from a slot of this page, if it is one, too.
+    ///
+    /// # Safety
+    ///
+    /// It is a whole page.
     #[inline(always)]
-    pub(super) fn at_distance(&self, at: At<'a>, bytes: u64) -> Option<At<'a>> {
+    pub(super) unsafe fn at_distance(&self, at: At<'a>, bytes: u64) -> Option<At<'a>> {
         let distance = bytes.wrapping_mul(size_of::<Slot>() as u64 / 2);
         let offset = self.offset(at).wrapping_add(distance);
         let to = at.0.as_ptr().wrapping_byte_add(distance as usize);
         // Instructions stand at even addresses.
-        if offset >= self.bytes * (size_of::<Slot>() as u64 / 2) {
+        if offset >= const { PAGE_SIZE as u64 * (size_of::<Slot>() as u64 / 2) } {
             return None;
         }
-        // SAFETY: there is a slot for every halfword of so many bytes.
+        // SAFETY: there is a slot for every halfword of a page.
         Some(At(unsafe { NonNull::new_unchecked(to) }, PhantomData))
     }
 
@@ -109,11 +113,12 @@ impl<'a> InPage<'a> {
     }
 
     /// Counts the instruction of a filled slot of this page.
+    ///
+    /// # Safety
+    ///
+    /// It is a whole page, and somebody counts.
     #[inline(always)]
-    pub(super) fn count(&self, at: At<'a>) {
-        if self.counters.is_null() {
-            return;
-        }
+    pub(super) unsafe fn count(&self, at: At<'a>) {
         let at = (self.offset(at) / size_of::<Slot>() as u64) as usize;
         // SAFETY: whoever gave the counters has one for each slot of a page, keeps
         // them for the run, and holds no reference to them meanwhile.

@@ -12,6 +12,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::arcs::NOWHERE;
+use super::host::FOUND_SHIFT;
 use super::models::{Models, ReferenceKind};
 use super::profiler::{NO_LINE, Profiler};
 use super::tables::Site;
@@ -66,29 +67,47 @@ impl<M: Models> Profiler<M> {
         (self.pc, self.clock) = (here.pc, self.number(here));
     }
 
-    /// The instruction may lie in another line than the last: whether that line
-    /// passes. If it is the same, taking note of its time again changes nothing.
+    /// An instruction of two or four bytes at an address, with so much left, may lie in
+    /// another line than the last: whether that one is of the usual size, has four
+    /// bytes there, and passes. If it is the same, taking note of its time again changes
+    /// nothing.
     #[inline(always)]
-    pub(super) fn enter_coarse_at_once(&mut self, here: &Here) -> bool {
-        if !self.code.fetch(here.pc, self.code_mask, self.time(here)) {
-            return false;
+    pub(super) fn arrive_coarse(&mut self, pc: u64, left: u64) -> bool {
+        let passes = self.code.fetch(pc, self.epoch.wrapping_sub(left));
+        if passes {
+            let line = pc & !0 << FOUND_SHIFT;
+            (self.line, self.line_end) = (line, line + (1 << FOUND_SHIFT));
         }
-        let shift = self.book.code_shift;
-        self.line = here.pc >> shift;
-        self.line_end = (here.pc & self.code_mask).wrapping_add(self.shape.code_line);
-        self.again = NOWHERE;
-        true
+        passes
     }
 
-    /// The instruction may lie in another line than the last.
+    /// The instruction may lie in another line than the last, or in two.
     #[inline(always)]
     pub(super) fn enter_coarse(&mut self, here: &Here) {
         let line = self.shape.code_line;
         let offset = here.pc.wrapping_sub(self.line_end.wrapping_sub(line));
-        if offset > line - u64::from(here.len) && !self.enter_coarse_at_once(here) {
-            self.locate_coarse(here);
-            self.fetch(here.pc, here.len.into());
+        if offset <= line - u64::from(here.len) {
+            return;
         }
+        if self.touch_lines(here) {
+            self.again = NOWHERE;
+            return;
+        }
+        self.locate_coarse(here);
+        self.fetch(here.pc, here.len.into());
+    }
+
+    /// Whether the lines of an instruction pass; then takes note of their time.
+    #[inline(always)]
+    fn touch_lines(&mut self, here: &Here) -> bool {
+        let (first, now) = (here.pc & self.code_mask, self.time(here));
+        let last = here.next().wrapping_sub(1) & self.code_mask;
+        let passes = (first == self.line || self.now.code.load(first, 1, now))
+            && (last == first || self.now.code.load(last, 1, now));
+        if passes {
+            (self.line, self.line_end) = (last, last.wrapping_add(self.shape.code_line));
+        }
+        passes
     }
 
     /// A jump was taken.
@@ -208,7 +227,6 @@ impl<M: Models> Profiler<M> {
         }
         (self.pc, self.clock) = (next, self.number(here) + 1);
         self.fetch_line(next, 2);
-        let end = self.line.wrapping_add(1) << self.book.code_shift;
-        self.line_end = if self.line == NO_LINE { 0 } else { end };
+        self.line_end = self.end_of_line();
     }
 }

@@ -217,16 +217,16 @@ impl Lines {
         entry.write == self.line(va.wrapping_add(size - 1)) && self.stamp(entry, now)
     }
 
-    /// The active bank, for handlers that access data: one that has nothing if its lines
-    /// are not of the size that they find.
+    /// The active bank, for handlers that access data: one that has nothing if its lines are
+    /// not of the size that they find.
     #[inline(always)]
     pub(crate) fn data(&self) -> Data {
         Data::new(self.unusual.as_deref().unwrap_or_else(|| self.active_bank()))
     }
 
-    /// The active bank, for handlers that fetch.
+    /// The same for handlers that fetch.
     pub(crate) fn fetched(&self) -> Fetched {
-        Fetched::new(self.active_bank(), self.shift)
+        Fetched::new(self.data())
     }
 
     /// The bits of a line's address.

@@ -134,15 +134,8 @@ impl<M: Models> Observer for Profiler<M> {
     }
 
     #[inline(always)]
-    fn is_in_line(&self, pc: u64) -> bool {
-        // Any instruction fits if four bytes are left.
-        let left = self.line_end.wrapping_sub(pc);
-        left.wrapping_sub(4) <= self.line_less
-    }
-
-    #[inline(always)]
-    fn enter_at_once(&mut self, here: &Here) -> bool {
-        self.enter_coarse_at_once(here)
+    fn arrive(&mut self, pc: u64, left: u64) -> bool {
+        self.arrive_coarse(pc, left)
     }
 
     #[inline(always)]
