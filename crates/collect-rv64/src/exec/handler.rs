@@ -14,7 +14,7 @@ use super::Exit;
 use super::handlers::Handlers;
 use super::place::{At, InPage, Known};
 use super::step::{COARSE, FINE, Flow, SLOW, step};
-use crate::code::number::{FIRST_PAIR, LEAVE, PAIRS};
+use super::unit::Unit;
 use crate::code::{Code, Rest};
 use crate::cpu::Cpu;
 use crate::memory::World;
@@ -56,7 +56,7 @@ pub(super) type Handler<W, O> =
     for<'a> fn(&mut Cpu, &mut Context<'a, W, O>, At<'a>, <O as Observer>::Data, u64) -> Onward;
 
 /// The operation with a number; any if there is none.
-const fn operation(number: u8) -> Op {
+pub(super) const fn operation(number: u8) -> Op {
     if (number as usize) < TABLE.len() { TABLE[number as usize].op } else { Op::Ebreak }
 }
 
@@ -90,6 +90,9 @@ pub(super) fn handle<'a, const OP: u8, const LEN: u8, const MODE: u8, W: World, 
     }
     // SAFETY: handlers of operations are those of filled slots.
     let next = unsafe { at.next(const { LEN as usize / 2 }) };
+    if MODE == COARSE {
+        return Unit::<OP, LEN, 0, 0, W, O>::follow(cpu, context, next, data, left - ONE);
+    }
     follow::<MODE, W, O>(cpu, context, next, data, left - ONE)
 }
 
@@ -124,27 +127,7 @@ pub(super) fn pair<
     }
     // SAFETY: the second slot of a pair is filled, too.
     let next = unsafe { at.next(const { BL as usize / 2 }) };
-    // Alike ones come in rows: registers are saved and brought back one after the other.
-    if const { A == B && AL == BL }
-        && left > ONE
-        && next.slot().chained() == const { joint((A, AL), (B, BL)) }
-    {
-        return pair::<A, AL, B, BL, W, O>(cpu, context, next, data, left - ONE);
-    }
-    follow::<COARSE, W, O>(cpu, context, next, data, left - ONE)
-}
-
-/// The number of a pair.
-const fn joint((a, al): (u8, u8), (b, bl): (u8, u8)) -> u16 {
-    let mut at = 0;
-    while at < PAIRS.len() {
-        let ((c, cl), (d, dl)) = PAIRS[at];
-        if c as u8 == a && cl == al && d as u8 == b && dl == bl {
-            return (FIRST_PAIR + at) as u16;
-        }
-        at += 1;
-    }
-    LEAVE
+    Unit::<A, AL, B, BL, W, O>::follow(cpu, context, next, data, left - ONE)
 }
 
 /// One instruction, if it is the common case.
@@ -186,7 +169,7 @@ fn otherwise<'a, const OP: u8, const LEN: u8, W: World, O: Observer>(
 
 /// Goes on with the next slot, which nothing need be asked about unless a line begins.
 #[inline(always)]
-fn follow<'a, const MODE: u8, W: World, O: Observer>(
+pub(super) fn follow<'a, const MODE: u8, W: World, O: Observer>(
     cpu: &mut Cpu,
     context: &mut Context<'a, W, O>,
     next: At<'a>,
@@ -222,7 +205,7 @@ fn jump<'a, const OP: u8, const LEN: u8, W: World, O: Observer>(
     }
     if O::COUNTS {
         // SAFETY: chains go on behind jumps in whole pages only, see `run_in`.
-        unsafe { context.page.count(at) };
+        unsafe { context.page.count(at.slot().ordinal(shape)) };
     }
     // SAFETY: the same.
     match unsafe { context.page.at_distance(at, distance) } {
@@ -243,10 +226,19 @@ fn leap<W: World, O: Observer>(
     if left <= context.stop {
         return (target, left);
     }
-    if O::COUNTS && !context.watch.count_at_once(context.from, target) {
-        return leap_newly(cpu, context, target, data, left);
+    if !O::COUNTS {
+        return go(cpu, context, target, data, left);
     }
-    go(cpu, context, target, data, left)
+    let Some(beyond) = context.watch.count_at_once(context.from, target) else {
+        return leap_newly(cpu, context, target, data, left);
+    };
+    // SAFETY: `code` is borrowed for as long, so nothing in it changes.
+    if !unsafe { context.known.recall(beyond, &mut context.page, target) } {
+        return (target | NO_JUMP, left);
+    }
+    // SAFETY: it is the whole page of this address now.
+    let to = unsafe { context.page.at_offset(target) };
+    arrive(cpu, context, to, data, left)
 }
 
 #[cold]

@@ -16,6 +16,7 @@ use super::host::FOUND_SHIFT;
 use super::models::{Models, ReferenceKind};
 use super::profiler::{NO_LINE, Profiler};
 use super::tables::Site;
+use crate::code::Stood;
 use crate::cpu::Cpu;
 use crate::exec::{Counters, Until};
 use crate::memory::{World, load_slowly, store_slowly};
@@ -127,11 +128,11 @@ impl<M: Models> Profiler<M> {
     pub(super) fn decoded_coarse(
         &mut self,
         (pc, page_index): (u64, usize),
-        word: u32,
+        what: Stood,
         versions: (u64, u64),
     ) {
-        self.note(pc, word);
-        self.views.note((pc, page_index), word, &mut self.arcs);
+        self.note(pc, what.word);
+        self.views.note((pc, page_index), what, &mut self.arcs);
         self.views.follow((pc, page_index), versions);
     }
 
@@ -140,15 +141,15 @@ impl<M: Models> Profiler<M> {
         &mut self,
         (va, page_index): (u64, usize),
         version: u64,
-        words: impl Iterator<Item = (u64, u32)>,
+        words: impl Iterator<Item = (u64, Stood)>,
     ) -> Counters {
         if let Some(counters) = self.views.counters((va, page_index), version) {
             return counters;
         }
-        for (offset, word) in words {
+        for (offset, what) in words {
             let pc = va.wrapping_add(offset);
-            self.note(pc, word);
-            self.views.note((pc, page_index), word, &mut self.arcs);
+            self.note(pc, what.word);
+            self.views.note((pc, page_index), what, &mut self.arcs);
         }
         self.views.complete((va, page_index), version)
     }
@@ -161,6 +162,10 @@ impl<M: Models> Profiler<M> {
         va: u64,
         here: &Here,
     ) -> Result<u64, Stop> {
+        let now = self.time(here).wrapping_add(1);
+        if let Some(host) = self.now.data.unusual(va, (N as u64, false), now) {
+            return Ok(world.ram().read_host::<N>(host));
+        }
         let site = self.site(here, Access::Load, N);
         let value = match self.data_generated(cpu, world, &site, va) {
             Some(host) => world.ram().read_host::<N>(host),
@@ -183,6 +188,11 @@ impl<M: Models> Profiler<M> {
         (va, value): (u64, u64),
         here: &Here,
     ) -> Result<(), Stop> {
+        let now = self.time(here).wrapping_add(1);
+        if let Some(host) = self.now.data.unusual(va, (N as u64, true), now) {
+            world.ram_mut().write_host::<N>(host, value);
+            return Ok(());
+        }
         let site = self.site(here, Access::Store, N);
         let result = match self.data_generated(cpu, world, &site, va) {
             Some(host) => {
