@@ -16,8 +16,7 @@ use ichnos_isa_rv64::Op;
 
 use super::number::{NUMBERS, number, pair_number};
 
-/// How many are asked for at most. Measured with lua and sqlite3: four are slower, and
-/// sixteen no faster.
+/// How many are asked for at most. With sixteen, lua and sqlite3 are no faster.
 pub(crate) const GUESSES: usize = 8;
 /// Nothing is asked for.
 pub(crate) const NONE: u16 = u16::MAX;
