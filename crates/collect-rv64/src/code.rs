@@ -14,6 +14,7 @@
 //! instruction of any hart.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+pub(crate) mod guess;
 pub(crate) mod number;
 
 use ichnos_isa_rv64::{Class, Format as F, Insn, Op, TABLE, is_compressed};
@@ -38,16 +39,20 @@ pub(crate) enum Rest {
     Both,
     /// The second and third source register, and the mode.
     Registers,
+    /// The second source register, the ordinal, and 13 bits of distance.
+    Branch,
+    /// The ordinal, and 21 bits of distance.
+    Jump,
 }
 
 impl Rest {
     pub(crate) const fn of(op: Op) -> Self {
         match op.row().format {
-            F::I | F::L | F::Jalr | F::Sh6 | F::Sh5 | F::U | F::J | F::Csr | F::CsrI => {
-                Self::Immediate
-            }
+            F::I | F::L | F::Jalr | F::Sh6 | F::Sh5 | F::U | F::Csr | F::CsrI => Self::Immediate,
             F::Fence | F::Ignored | F::FL => Self::Immediate,
-            F::S | F::B | F::FS => Self::Both,
+            F::S | F::FS => Self::Both,
+            F::B => Self::Branch,
+            F::J => Self::Jump,
             _ => Self::Registers,
         }
     }
@@ -82,15 +87,18 @@ impl Slot {
 
     /// An instruction that has no page.
     pub(crate) fn alone(insn: Insn) -> [Self; 1 + BEHIND] {
-        [Self::new(insn), Self::EMPTY, Self::EMPTY]
+        [Self::new(insn, 0), Self::EMPTY, Self::EMPTY]
     }
 
     /// An instruction that nothing leads to but jumps.
-    fn new(insn: Insn) -> Self {
+    fn new(insn: Insn, ordinal: u16) -> Self {
+        let ordinal = u32::from(ordinal);
         let rest = match Rest::of(insn.op) {
             Rest::Immediate => insn.imm as u32,
             Rest::Both => (insn.imm << 8) as u32 | u32::from(insn.rs2),
             Rest::Registers => u32::from_le_bytes([insn.rs2, insn.rs3, insn.mode, 0]),
+            Rest::Branch => (insn.imm << 19) as u32 | ordinal << 8 | u32::from(insn.rs2),
+            Rest::Jump => (insn.imm << 11) as u32 | ordinal,
         };
         let number = number(insn.op, insn.len) | BEGINS;
         Self { number, rd: insn.rd, rs1: insn.rs1, rest }
@@ -107,6 +115,12 @@ impl Slot {
     #[inline(always)]
     pub(crate) const fn chained(&self) -> u16 {
         self.number
+    }
+
+    /// Whether those who come from the instruction before must not go to it at once.
+    #[inline(always)]
+    pub(crate) const fn begins_line(&self) -> bool {
+        self.number >= BEGINS
     }
 
     /// The number of the instruction by itself.
@@ -135,7 +149,17 @@ impl Slot {
             Rest::Immediate => Insn { imm: self.rest as i32, ..plain },
             Rest::Both => Insn { rs2, imm: self.rest as i32 >> 8, ..plain },
             Rest::Registers => Insn { rs2, rs3, mode, ..plain },
+            Rest::Branch => Insn { rs2, imm: self.rest as i32 >> 19, ..plain },
+            Rest::Jump => Insn { imm: self.rest as i32 >> 11, ..plain },
         }
+    }
+
+    /// Which one it is among its page's instructions that say where they jump to; less
+    /// than [`SLOTS`].
+    #[inline(always)]
+    pub(crate) const fn ordinal(&self, rest: Rest) -> usize {
+        let low = if matches!(rest, Rest::Branch) { self.rest >> 8 } else { self.rest };
+        low as usize & (SLOTS - 1)
     }
 
     pub(crate) fn insn(&self) -> Option<Insn> {
@@ -179,6 +203,33 @@ fn join_around(page: &mut Page, at: usize) {
     }
 }
 
+/// The instructions of a page that say where they jump to, or once did, in the order in
+/// which they were first decoded: what is counted of them stands close together. A place
+/// keeps its ordinal.
+#[derive(Debug)]
+struct Ordinals {
+    /// One more than the ordinal, by halfword; zero if there is none.
+    of: Box<[u16; SLOTS]>,
+    given: u16,
+}
+
+impl Default for Ordinals {
+    fn default() -> Self {
+        Self { of: Box::new([0; SLOTS]), given: 0 }
+    }
+}
+
+impl Ordinals {
+    fn of(&mut self, at: usize) -> u16 {
+        let of = &mut self.of[at & (SLOTS - 1)];
+        if *of == 0 {
+            self.given += 1;
+            *of = self.given;
+        }
+        *of - 1
+    }
+}
+
 /// A page with how many of its slots are filled, and which filling was the last.
 #[derive(Debug)]
 struct Opened {
@@ -191,6 +242,8 @@ struct Opened {
 #[derive(Debug)]
 pub(crate) struct Code {
     pages: Vec<Option<Opened>>,
+    /// Also of pages that hold no code any more.
+    ordinals: Vec<Option<Ordinals>>,
     /// Bytes of a line of code as a power of two.
     line_shift: u32,
     /// How many slots were ever filled.
@@ -199,8 +252,16 @@ pub(crate) struct Code {
 
 impl Default for Code {
     fn default() -> Self {
-        Self { pages: Vec::new(), line_shift: LINE_SHIFT, fillings: 0 }
+        Self { pages: Vec::new(), ordinals: Vec::new(), line_shift: LINE_SHIFT, fillings: 0 }
     }
+}
+
+/// An instruction that stands somewhere: its bytes, and its ordinal if it says where it
+/// jumps to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stood {
+    pub(crate) word: u32,
+    pub(crate) ordinal: u16,
 }
 
 /// What stands at a place in memory.
@@ -240,19 +301,26 @@ impl Code {
         page.map_or(0, |page| page.version)
     }
 
-    /// The decoded instructions of a page: their offsets and bytes.
+    /// The decoded instructions of a page: their offsets, bytes, and ordinals.
     pub(crate) fn words<'a>(
         &'a self,
         page_index: usize,
         ram: &'a Ram,
-    ) -> impl Iterator<Item = (u64, u32)> + 'a {
+    ) -> impl Iterator<Item = (u64, Stood)> + 'a {
         let slots = self.page(page_index).map_or(&[][..], |page| &page[..SLOTS]);
         let filled = slots.iter().enumerate().filter(|(_, slot)| slot.is_filled());
         filled.map(move |(at, slot)| {
             let index = page_index + 2 * at;
             let word = if slot.len() == 2 { ram.read::<2>(index) } else { ram.read::<4>(index) };
-            (2 * at as u64, word as u32)
+            let stood = Stood { word: word as u32, ordinal: self.ordinal(index) };
+            (2 * at as u64, stood)
         })
+    }
+
+    /// The ordinal of what stands at an index of RAM; zero if it has none.
+    pub(crate) fn ordinal(&self, index: usize) -> u16 {
+        let page = self.ordinals.get(index >> PAGE_SHIFT).and_then(Option::as_ref);
+        page.map_or(0, |page| page.of[index % PAGE_SIZE / 2].saturating_sub(1))
     }
 
     /// Makes room for decoded code from this page, and says whether it is new:
@@ -261,6 +329,7 @@ impl Code {
         let page = page_index >> PAGE_SHIFT;
         if self.pages.len() <= page {
             self.pages.resize_with(ram.pages().max(page + 1), || None);
+            self.ordinals.resize_with(self.pages.len(), || None);
         }
         let new = self.pages[page].is_none();
         if new {
@@ -286,7 +355,12 @@ impl Code {
             page.filled += usize::from(!slot.is_filled());
             self.fillings += 1;
             page.version = self.fillings;
-            *slot = Slot::new(insn);
+            let ordinals = self.ordinals[index >> PAGE_SHIFT].get_or_insert_default();
+            let ordinal = match Rest::of(insn.op) {
+                Rest::Branch | Rest::Jump => ordinals.of(index % PAGE_SIZE / 2),
+                _ => 0,
+            };
+            *slot = Slot::new(insn, ordinal);
             slot.chain(index % PAGE_SIZE, self.line_shift);
             join_around(&mut page.slots, index % PAGE_SIZE / 2);
         }
@@ -354,11 +428,15 @@ mod tests {
         for row in TABLE {
             for word in [row.bits, row.bits | !row.mask] {
                 let Some(insn) = Insn::decode(word).map(runnable) else { continue };
-                assert_eq!(Slot::new(insn).insn(), Some(insn), "{word:#x}");
+                let slot = Slot::new(insn, 1234);
+                assert_eq!(slot.insn(), Some(insn), "{word:#x}");
+                if let rest @ (Rest::Branch | Rest::Jump) = Rest::of(insn.op) {
+                    assert_eq!(slot.ordinal(rest), 1234);
+                }
             }
         }
         let short = Insn::decode(0x0505).map(runnable).expect("c.addi a0, 1");
-        assert_eq!(Slot::new(short).insn(), Some(short));
+        assert_eq!(Slot::new(short, 0).insn(), Some(short));
         assert_eq!(Slot::EMPTY.insn(), None);
     }
 

@@ -4,7 +4,7 @@
 
 use ichnos_isa_rv64::{Insn, is_compressed};
 
-use crate::code::{Code, Decoded, Slot, runnable};
+use crate::code::{Code, Decoded, Slot, Stood, runnable};
 use crate::cpu::Cpu;
 use crate::exec::{Exit, First, Known, Until, run};
 use crate::jit::{Found, Jit, Reason};
@@ -168,7 +168,8 @@ impl Engine {
             Decoded::Insn(word) => {
                 if O::COUNTS && until == Until::PageEnd {
                     let versions = (before, self.code.version(page_index));
-                    watch.decoded((cpu.pc, page_index), word, versions);
+                    let ordinal = self.code.ordinal(page_index + offset);
+                    watch.decoded((cpu.pc, page_index), Stood { word, ordinal }, versions);
                 }
                 Exit::Fetch
             }

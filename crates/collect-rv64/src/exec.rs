@@ -11,7 +11,8 @@
 //!
 //! Each handler is a function of its own with what it needs in registers, and goes
 //! on to the next one without coming back. Pairs of operations that often follow one
-//! another have handlers, too (`code::number`). Compilers make jumps of such calls but
+//! another have handlers, too (`code::number`), and a handler asks for those that often
+//! follow it by name (`code::guess`). Compilers make jumps of such calls but
 //! need not: a chain ends when it has run [`CHAIN`] instructions and a line or a
 //! jump comes, so that the stack stays small in any case. `code` marks the slots
 //! where lines begin: there, and behind jumps, whoever watches is asked.
@@ -37,6 +38,7 @@ mod handlers;
 mod int;
 mod place;
 mod step;
+mod unit;
 
 use ichnos_isa_rv64::Insn;
 
@@ -49,7 +51,7 @@ use crate::trap::Trap;
 use handler::{Context, NO_JUMP};
 use handlers::Handlers;
 use place::InPage;
-pub(crate) use place::{Counters, Known};
+pub(crate) use place::{Beyond, Counters, Known};
 pub(crate) use step::cache_block;
 use step::{COARSE, FINE};
 

@@ -4,8 +4,9 @@
 
 use ichnos_base::{AccessFlags, GuestVa, InsnKind};
 
+use crate::code::Stood;
 use crate::cpu::Cpu;
-use crate::exec::{Counters, Until};
+use crate::exec::{Beyond, Counters, Until};
 use crate::memory::{World, load, store};
 use crate::profile::{Book, Site, Start};
 use crate::trap::Stop;
@@ -103,20 +104,20 @@ pub(crate) trait Observer {
 
     /// An instruction was decoded at an address, in the page at an index of RAM. The
     /// page's version was the first, and is the second.
-    fn decoded(&mut self, (pc, page_index): (u64, usize), word: u32, versions: (u64, u64)) {
-        let _ = (pc, page_index, word, versions);
+    fn decoded(&mut self, (pc, page_index): (u64, usize), what: Stood, versions: (u64, u64)) {
+        let _ = (pc, page_index, what, versions);
     }
     /// An instruction that lies in two pages is about to run.
     fn decoded_alone(&mut self, pc: u64, word: u32) {
         let _ = (pc, word);
     }
-    /// The counters of a page's instructions, all of which are known by then: its
-    /// address and index, its version, and the offsets and bytes of all of them.
+    /// The counters of a page's instructions by their ordinals, all of which are known by
+    /// then: its address and index, its version, and the offsets of all of them.
     fn counters(
         &mut self,
         (va, page_index): (u64, usize),
         version: u64,
-        words: impl Iterator<Item = (u64, u32)>,
+        words: impl Iterator<Item = (u64, Stood)>,
     ) -> Counters {
         let _ = (va, page_index, version, words);
         std::ptr::null_mut()
@@ -125,25 +126,19 @@ pub(crate) trait Observer {
     fn count(&mut self, from: u64, to: u64) {
         let _ = (from, to);
     }
-    /// The same in the common case; false if it is not.
+    /// The same in the common case: the place for what is known of where the jump leads.
+    /// None, and nothing is counted, if it is not.
     #[inline(always)]
-    fn count_at_once(&mut self, from: u64, to: u64) -> bool {
+    fn count_at_once(&mut self, from: u64, to: u64) -> Option<&mut Beyond> {
         let _ = (from, to);
-        true
+        None
     }
 
-    /// Whether an instruction at an address is sure to lie in the line that was
-    /// entered last.
+    /// As [`enter`](Observer::enter) of an instruction of any length at an address, with
+    /// so much left, in the common case; false if it is not.
     #[inline(always)]
-    fn is_in_line(&self, pc: u64) -> bool {
-        let _ = pc;
-        true
-    }
-
-    /// As [`enter`](Observer::enter), in the common case; false if it is not.
-    #[inline(always)]
-    fn enter_at_once(&mut self, here: &Here) -> bool {
-        let _ = here;
+    fn arrive(&mut self, pc: u64, left: u64) -> bool {
+        let _ = (pc, left);
         true
     }
     /// An instruction begins behind a jump, or one with bytes in another line than

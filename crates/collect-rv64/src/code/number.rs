@@ -91,7 +91,7 @@ macro_rules! for_each_pair {
 pub(crate) use for_each_pair;
 
 /// An operation and a length.
-type Short = (Op, u8);
+pub(crate) type Short = (Op, u8);
 
 macro_rules! list {
     ($($a:ident $al:literal $b:ident $bl:literal;)*) => {
@@ -102,15 +102,29 @@ macro_rules! list {
 /// The pairs, in the order of their numbers.
 pub(crate) const PAIRS: &[(Short, Short)] = for_each_pair!(list!());
 
-/// The number of an operation's handler; [`LEAVE`] if there is none.
-pub(crate) const fn number(op: Op, len: u8) -> u16 {
-    if len == 4 {
-        return op as u16;
-    }
+/// The numbers of operations in two bytes.
+const SHORT_NUMBERS: [u16; TABLE.len()] = {
+    let mut all = [LEAVE; TABLE.len()];
     let mut at = 0;
     while at < SHORT.len() {
-        if SHORT[at] as u8 == op as u8 {
-            return (FIRST_SHORT + at) as u16;
+        all[SHORT[at] as usize] = (FIRST_SHORT + at) as u16;
+        at += 1;
+    }
+    all
+};
+
+/// The number of an operation's handler; [`LEAVE`] if there is none.
+pub(crate) const fn number(op: Op, len: u8) -> u16 {
+    if len == 4 { op as u16 } else { SHORT_NUMBERS[op as usize] }
+}
+
+/// The number of a pair; [`LEAVE`] if it is none.
+pub(crate) const fn pair_number(one: Short, two: Short) -> u16 {
+    let mut at = 0;
+    while at < PAIRS.len() {
+        let (a, b) = PAIRS[at];
+        if a.0 as u8 == one.0 as u8 && b.0 as u8 == two.0 as u8 && a.1 == one.1 && b.1 == two.1 {
+            return (FIRST_PAIR + at) as u16;
         }
         at += 1;
     }

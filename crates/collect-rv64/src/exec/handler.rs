@@ -14,7 +14,7 @@ use super::Exit;
 use super::handlers::Handlers;
 use super::place::{At, InPage, Known};
 use super::step::{COARSE, FINE, Flow, SLOW, step};
-use crate::code::number::{FIRST_PAIR, LEAVE, PAIRS};
+use super::unit::Unit;
 use crate::code::{Code, Rest};
 use crate::cpu::Cpu;
 use crate::memory::World;
@@ -56,7 +56,7 @@ pub(super) type Handler<W, O> =
     for<'a> fn(&mut Cpu, &mut Context<'a, W, O>, At<'a>, <O as Observer>::Data, u64) -> Onward;
 
 /// The operation with a number; any if there is none.
-const fn operation(number: u8) -> Op {
+pub(super) const fn operation(number: u8) -> Op {
     if (number as usize) < TABLE.len() { TABLE[number as usize].op } else { Op::Ebreak }
 }
 
@@ -90,6 +90,9 @@ pub(super) fn handle<'a, const OP: u8, const LEN: u8, const MODE: u8, W: World, 
     }
     // SAFETY: handlers of operations are those of filled slots.
     let next = unsafe { at.next(const { LEN as usize / 2 }) };
+    if MODE == COARSE {
+        return Unit::<OP, LEN, 0, 0, W, O>::follow(cpu, context, next, data, left - ONE);
+    }
     follow::<MODE, W, O>(cpu, context, next, data, left - ONE)
 }
 
@@ -124,27 +127,7 @@ pub(super) fn pair<
     }
     // SAFETY: the second slot of a pair is filled, too.
     let next = unsafe { at.next(const { BL as usize / 2 }) };
-    // Alike ones come in rows: registers are saved and brought back one after the other.
-    if const { A == B && AL == BL }
-        && left > ONE
-        && next.slot().chained() == const { joint((A, AL), (B, BL)) }
-    {
-        return pair::<A, AL, B, BL, W, O>(cpu, context, next, data, left - ONE);
-    }
-    follow::<COARSE, W, O>(cpu, context, next, data, left - ONE)
-}
-
-/// The number of a pair.
-const fn joint((a, al): (u8, u8), (b, bl): (u8, u8)) -> u16 {
-    let mut at = 0;
-    while at < PAIRS.len() {
-        let ((c, cl), (d, dl)) = PAIRS[at];
-        if c as u8 == a && cl == al && d as u8 == b && dl == bl {
-            return (FIRST_PAIR + at) as u16;
-        }
-        at += 1;
-    }
-    LEAVE
+    Unit::<A, AL, B, BL, W, O>::follow(cpu, context, next, data, left - ONE)
 }
 
 /// One instruction, if it is the common case.
@@ -186,7 +169,7 @@ fn otherwise<'a, const OP: u8, const LEN: u8, W: World, O: Observer>(
 
 /// Goes on with the next slot, which nothing need be asked about unless a line begins.
 #[inline(always)]
-fn follow<'a, const MODE: u8, W: World, O: Observer>(
+pub(super) fn follow<'a, const MODE: u8, W: World, O: Observer>(
     cpu: &mut Cpu,
     context: &mut Context<'a, W, O>,
     next: At<'a>,
@@ -221,11 +204,13 @@ fn jump<'a, const OP: u8, const LEN: u8, W: World, O: Observer>(
         return (pc.wrapping_add(distance), left);
     }
     if O::COUNTS {
-        context.page.count(at);
+        // SAFETY: chains go on behind jumps in whole pages only, see `run_in`.
+        unsafe { context.page.count(at.slot().ordinal(shape)) };
     }
-    match context.page.at_distance(at, distance) {
-        Some(to) if to.slot().is_filled() => arrive(cpu, context, to, data, left),
-        _ => go(cpu, context, context.page.pc(at).wrapping_add(distance), data, left),
+    // SAFETY: the same.
+    match unsafe { context.page.at_distance(at, distance) } {
+        Some(to) => arrive(cpu, context, to, data, left),
+        None => go(cpu, context, context.page.pc(at).wrapping_add(distance), data, left),
     }
 }
 
@@ -241,10 +226,19 @@ fn leap<W: World, O: Observer>(
     if left <= context.stop {
         return (target, left);
     }
-    if O::COUNTS && !context.watch.count_at_once(context.from, target) {
-        return leap_newly(cpu, context, target, data, left);
+    if !O::COUNTS {
+        return go(cpu, context, target, data, left);
     }
-    go(cpu, context, target, data, left)
+    let Some(beyond) = context.watch.count_at_once(context.from, target) else {
+        return leap_newly(cpu, context, target, data, left);
+    };
+    // SAFETY: `code` is borrowed for as long, so nothing in it changes.
+    if !unsafe { context.known.recall(beyond, &mut context.page, target) } {
+        return (target | NO_JUMP, left);
+    }
+    // SAFETY: it is the whole page of this address now.
+    let to = unsafe { context.page.at_offset(target) };
+    arrive(cpu, context, to, data, left)
 }
 
 #[cold]
@@ -281,13 +275,10 @@ fn go<W: World, O: Observer>(
             to
         }
     };
-    if !to.slot().is_filled() {
-        return (target | NO_JUMP, left);
-    }
     arrive(cpu, context, to, data, left)
 }
 
-/// Goes on at a slot that may lie in another line than the last.
+/// Goes on at a slot, filled or not, that may lie in another line than the last.
 #[inline(always)]
 fn arrive<'a, W: World, O: Observer>(
     cpu: &mut Cpu,
@@ -296,29 +287,28 @@ fn arrive<'a, W: World, O: Observer>(
     data: O::Data,
     left: u64,
 ) -> Onward {
-    if !context.watch.is_in_line(context.page.pc(at)) {
-        return arrive_in_line(cpu, context, at, data, left);
+    if !at.slot().is_filled() {
+        return leave(cpu, context, at, data, left);
     }
-    let handlers = &Handlers::<COARSE, W, O>::ALL;
-    handlers[usize::from(at.slot().entered())](cpu, context, at, data, left)
+    if !context.watch.arrive(context.page.pc(at), left) {
+        return arrive_slowly(cpu, context, at, data, left);
+    }
+    enter(cpu, context, at, data, left)
 }
 
-/// Goes on at a slot in another line.
+/// Goes on at a filled slot whose line was entered.
 #[inline(always)]
-fn arrive_in_line<'a, W: World, O: Observer>(
+fn enter<'a, W: World, O: Observer>(
     cpu: &mut Cpu,
     context: &mut Context<'a, W, O>,
     at: At<'a>,
     data: O::Data,
     left: u64,
 ) -> Onward {
-    let slot = at.slot();
-    let here = Here { pc: context.page.pc(at), left, len: slot.len() };
-    if !context.watch.enter_at_once(&here) {
-        return arrive_slowly(cpu, context, at, data, left);
-    }
     let handlers = &Handlers::<COARSE, W, O>::ALL;
-    handlers[usize::from(slot.entered())](cpu, context, at, data, left)
+    // SAFETY: slots name no handlers but these.
+    let handler = unsafe { handlers.get_unchecked(usize::from(at.slot().entered())) };
+    handler(cpu, context, at, data, left)
 }
 
 #[cold]
@@ -330,11 +320,9 @@ fn arrive_slowly<'a, W: World, O: Observer>(
     _: O::Data,
     left: u64,
 ) -> Onward {
-    let slot = at.slot();
-    context.watch.enter(&Here { pc: context.page.pc(at), left, len: slot.len() });
+    context.watch.enter(&Here { pc: context.page.pc(at), left, len: at.slot().len() });
     let data = context.watch.data();
-    let handlers = &Handlers::<COARSE, W, O>::ALL;
-    handlers[usize::from(slot.entered())](cpu, context, at, data, left)
+    enter(cpu, context, at, data, left)
 }
 
 /// What stands where a line begins, for those who come from the instruction before.
@@ -345,10 +333,10 @@ pub(super) fn enter_line<'a, W: World, O: Observer>(
     data: O::Data,
     left: u64,
 ) -> Onward {
-    if left <= context.stop || !at.slot().is_filled() {
+    if left <= context.stop {
         return leave(cpu, context, at, data, left);
     }
-    arrive_in_line(cpu, context, at, data, left)
+    arrive(cpu, context, at, data, left)
 }
 
 /// One instruction that is not the common case, then the next.

@@ -11,8 +11,9 @@
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::code::{BEHIND, Page, Slot};
+use crate::code::{BEHIND, Page, SLOTS, Slot};
 use crate::ram::{PAGE_SHIFT, PAGE_SIZE};
 
 /// Pages that are found at once when a jump leads there. A power of two; sqlite3 is
@@ -44,8 +45,8 @@ impl<'a> At<'a> {
     }
 }
 
-/// Counts of an instruction of a page each, by the places of their slots; null if
-/// nobody counts. They live as long as the run.
+/// Counts of an instruction of a page each, by their ordinals, of which there is one for
+/// each slot; null if nobody counts. They live as long as the run.
 pub(crate) type Counters = *mut u64;
 
 /// The page that is run in.
@@ -84,17 +85,33 @@ impl<'a> InPage<'a> {
     }
 
     /// The slot so many bytes of code from a slot of this page, if it is one, too.
+    ///
+    /// # Safety
+    ///
+    /// It is a whole page.
     #[inline(always)]
-    pub(super) fn at_distance(&self, at: At<'a>, bytes: u64) -> Option<At<'a>> {
+    pub(super) unsafe fn at_distance(&self, at: At<'a>, bytes: u64) -> Option<At<'a>> {
         let distance = bytes.wrapping_mul(size_of::<Slot>() as u64 / 2);
         let offset = self.offset(at).wrapping_add(distance);
         let to = at.0.as_ptr().wrapping_byte_add(distance as usize);
         // Instructions stand at even addresses.
-        if offset >= self.bytes * (size_of::<Slot>() as u64 / 2) {
+        if offset >= const { PAGE_SIZE as u64 * (size_of::<Slot>() as u64 / 2) } {
             return None;
         }
-        // SAFETY: there is a slot for every halfword of so many bytes.
+        // SAFETY: there is a slot for every halfword of a page.
         Some(At(unsafe { NonNull::new_unchecked(to) }, PhantomData))
+    }
+
+    /// The slot of an address of this page.
+    ///
+    /// # Safety
+    ///
+    /// It is a whole page.
+    #[inline(always)]
+    pub(super) unsafe fn at_offset(&self, pc: u64) -> At<'a> {
+        let offset = pc as usize % PAGE_SIZE;
+        // SAFETY: there is a slot for every halfword of a page.
+        At(unsafe { self.first.0.add(offset >> 1) }, PhantomData)
     }
 
     #[inline(always)]
@@ -108,16 +125,16 @@ impl<'a> InPage<'a> {
         self.va.wrapping_add(self.offset(at) / (size_of::<Slot>() as u64 / 2))
     }
 
-    /// Counts the instruction of a filled slot of this page.
+    /// Counts the instruction of this page that has an ordinal.
+    ///
+    /// # Safety
+    ///
+    /// It is a whole page, and somebody counts.
     #[inline(always)]
-    pub(super) fn count(&self, at: At<'a>) {
-        if self.counters.is_null() {
-            return;
-        }
-        let at = (self.offset(at) / size_of::<Slot>() as u64) as usize;
+    pub(super) unsafe fn count(&self, ordinal: usize) {
         // SAFETY: whoever gave the counters has one for each slot of a page, keeps
         // them for the run, and holds no reference to them meanwhile.
-        unsafe { *self.counters.add(at % (PAGE_SIZE / 2)) += 1 };
+        unsafe { *self.counters.add(ordinal % SLOTS) += 1 };
     }
 }
 
@@ -132,22 +149,42 @@ struct Entry {
 /// No run has the number zero.
 const EMPTY: Entry = Entry { tag: 0, first: std::ptr::null(), counters: std::ptr::null_mut() };
 
+/// The page that a computed jump leads to, if a run has been there by it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beyond {
+    /// No run has the number zero.
+    run: u64,
+    first: *const Page,
+    counters: Counters,
+}
+
+impl Beyond {
+    pub(crate) const NOTHING: Self =
+        Self { run: 0, first: std::ptr::null(), counters: std::ptr::null_mut() };
+}
+
+/// Runs so far, of whatever machine: no two have the same number.
+static RUNS: AtomicU64 = AtomicU64::new(0);
+
 /// Pages that the present run has been to. Those of earlier runs are not found.
 #[derive(Debug)]
 pub(crate) struct Known {
     entries: Box<[Entry; KNOWN]>,
+    /// What tags of the present run have besides.
     run: u64,
+    number: u64,
 }
 
 impl Default for Known {
     fn default() -> Self {
-        Self { entries: Box::new([EMPTY; KNOWN]), run: 0 }
+        Self { entries: Box::new([EMPTY; KNOWN]), run: 0, number: 0 }
     }
 }
 
 impl Known {
     /// A run begins.
     pub(super) fn begin(&mut self) {
+        self.number = RUNS.fetch_add(1, Relaxed) + 1;
         self.run = self.run.wrapping_add(1 << RUN_SHIFT);
         if self.run == 0 {
             self.run = 1 << RUN_SHIFT;
@@ -182,5 +219,42 @@ impl Known {
         // SAFETY: it was entered in this run as a reference, and lives still.
         let page = unsafe { &*entry.first };
         Some(InPage::new(page, pc & !(PAGE_SIZE as u64 - 1), entry.counters))
+    }
+
+    /// Goes to the page of an address that a computed jump leads to, and takes note of it:
+    /// whether it is known.
+    ///
+    /// # Safety
+    ///
+    /// As for [`find`](Self::find); and the present page is one that a run entered.
+    #[inline(always)]
+    pub(super) unsafe fn recall<'a>(
+        &self,
+        beyond: &mut Beyond,
+        here: &mut InPage<'a>,
+        pc: u64,
+    ) -> bool {
+        if beyond.run != self.number {
+            // SAFETY: the same.
+            return unsafe { self.seek(beyond, here, pc) };
+        }
+        // SAFETY: as in `find`.
+        let page = unsafe { &*beyond.first };
+        *here = InPage::new(page, pc & !(PAGE_SIZE as u64 - 1), beyond.counters);
+        true
+    }
+
+    /// The same for a jump that is new to the run.
+    #[cold]
+    #[inline(never)]
+    unsafe fn seek<'a>(&self, beyond: &mut Beyond, here: &mut InPage<'a>, pc: u64) -> bool {
+        if here.bytes != PAGE_SIZE as u64 || pc.wrapping_sub(here.va) >= here.bytes {
+            // SAFETY: the same.
+            let Some(page) = (unsafe { self.find(pc) }) else { return false };
+            *here = page;
+        }
+        let first = here.first.0.as_ptr().cast_const().cast();
+        *beyond = Beyond { run: self.number, first, counters: here.counters };
+        true
     }
 }

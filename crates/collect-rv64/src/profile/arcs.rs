@@ -9,19 +9,24 @@
 
 use std::collections::HashMap;
 
+use crate::exec::Beyond;
+
 /// Neither an end nor a beginning of any instruction.
 pub(crate) const NOWHERE: u64 = u64::MAX;
 
 const ENTRIES: usize = 4096;
 
+/// In one line of the host's cache.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 struct Entry {
     from: u64,
     to: u64,
     count: u64,
+    beyond: Beyond,
 }
 
-const EMPTY: Entry = Entry { from: NOWHERE, to: NOWHERE, count: 0 };
+const EMPTY: Entry = Entry { from: NOWHERE, to: NOWHERE, count: 0, beyond: Beyond::NOTHING };
 
 /// Counts of arcs.
 #[derive(Debug)]
@@ -41,22 +46,24 @@ impl Arcs {
         &mut self.recent[(mixed >> 52) as usize & (ENTRIES - 1)]
     }
 
-    /// Counts an arc once if it is a recent one; else false.
+    /// Counts an arc once if it is a recent one: what the interpreter knows of where it
+    /// leads.
     #[inline(always)]
-    pub(crate) fn count_at_once(&mut self, from: u64, to: u64) -> bool {
+    pub(crate) fn count_at_once(&mut self, from: u64, to: u64) -> Option<&mut Beyond> {
         let entry = self.recent(from, to);
-        let known = entry.from == from && entry.to == to;
-        if known {
-            entry.count += 1;
+        if entry.from != from || entry.to != to {
+            return None;
         }
-        known
+        entry.count += 1;
+        Some(&mut entry.beyond)
     }
 
     /// Counts an arc once.
     #[inline(always)]
     pub(crate) fn count(&mut self, from: u64, to: u64) {
-        if !self.count_at_once(from, to) {
-            let old = std::mem::replace(self.recent(from, to), Entry { from, to, count: 1 });
+        if self.count_at_once(from, to).is_none() {
+            let new = Entry { from, to, count: 1, ..EMPTY };
+            let old = std::mem::replace(self.recent(from, to), new);
             self.keep(old);
         }
     }

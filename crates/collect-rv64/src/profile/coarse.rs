@@ -12,9 +12,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::arcs::NOWHERE;
+use super::host::FOUND_SHIFT;
 use super::models::{Models, ReferenceKind};
 use super::profiler::{NO_LINE, Profiler};
 use super::tables::Site;
+use crate::code::Stood;
 use crate::cpu::Cpu;
 use crate::exec::{Counters, Until};
 use crate::memory::{World, load_slowly, store_slowly};
@@ -66,29 +68,47 @@ impl<M: Models> Profiler<M> {
         (self.pc, self.clock) = (here.pc, self.number(here));
     }
 
-    /// The instruction may lie in another line than the last: whether that line
-    /// passes. If it is the same, taking note of its time again changes nothing.
+    /// An instruction of two or four bytes at an address, with so much left, may lie in
+    /// another line than the last: whether that one is of the usual size, has four
+    /// bytes there, and passes. If it is the same, taking note of its time again changes
+    /// nothing.
     #[inline(always)]
-    pub(super) fn enter_coarse_at_once(&mut self, here: &Here) -> bool {
-        if !self.code.fetch(here.pc, self.code_mask, self.time(here)) {
-            return false;
+    pub(super) fn arrive_coarse(&mut self, pc: u64, left: u64) -> bool {
+        let passes = self.code.fetch(pc, self.epoch.wrapping_sub(left));
+        if passes {
+            let line = pc & !0 << FOUND_SHIFT;
+            (self.line, self.line_end) = (line, line + (1 << FOUND_SHIFT));
         }
-        let shift = self.book.code_shift;
-        self.line = here.pc >> shift;
-        self.line_end = (here.pc & self.code_mask).wrapping_add(self.shape.code_line);
-        self.again = NOWHERE;
-        true
+        passes
     }
 
-    /// The instruction may lie in another line than the last.
+    /// The instruction may lie in another line than the last, or in two.
     #[inline(always)]
     pub(super) fn enter_coarse(&mut self, here: &Here) {
         let line = self.shape.code_line;
         let offset = here.pc.wrapping_sub(self.line_end.wrapping_sub(line));
-        if offset > line - u64::from(here.len) && !self.enter_coarse_at_once(here) {
-            self.locate_coarse(here);
-            self.fetch(here.pc, here.len.into());
+        if offset <= line - u64::from(here.len) {
+            return;
         }
+        if self.touch_lines(here) {
+            self.again = NOWHERE;
+            return;
+        }
+        self.locate_coarse(here);
+        self.fetch(here.pc, here.len.into());
+    }
+
+    /// Whether the lines of an instruction pass; then takes note of their time.
+    #[inline(always)]
+    fn touch_lines(&mut self, here: &Here) -> bool {
+        let (first, now) = (here.pc & self.code_mask, self.time(here));
+        let last = here.next().wrapping_sub(1) & self.code_mask;
+        let passes = (first == self.line || self.now.code.load(first, 1, now))
+            && (last == first || self.now.code.load(last, 1, now));
+        if passes {
+            (self.line, self.line_end) = (last, last.wrapping_add(self.shape.code_line));
+        }
+        passes
     }
 
     /// A jump was taken.
@@ -108,11 +128,11 @@ impl<M: Models> Profiler<M> {
     pub(super) fn decoded_coarse(
         &mut self,
         (pc, page_index): (u64, usize),
-        word: u32,
+        what: Stood,
         versions: (u64, u64),
     ) {
-        self.note(pc, word);
-        self.views.note((pc, page_index), word, &mut self.arcs);
+        self.note(pc, what.word);
+        self.views.note((pc, page_index), what, &mut self.arcs);
         self.views.follow((pc, page_index), versions);
     }
 
@@ -121,15 +141,15 @@ impl<M: Models> Profiler<M> {
         &mut self,
         (va, page_index): (u64, usize),
         version: u64,
-        words: impl Iterator<Item = (u64, u32)>,
+        words: impl Iterator<Item = (u64, Stood)>,
     ) -> Counters {
         if let Some(counters) = self.views.counters((va, page_index), version) {
             return counters;
         }
-        for (offset, word) in words {
+        for (offset, what) in words {
             let pc = va.wrapping_add(offset);
-            self.note(pc, word);
-            self.views.note((pc, page_index), word, &mut self.arcs);
+            self.note(pc, what.word);
+            self.views.note((pc, page_index), what, &mut self.arcs);
         }
         self.views.complete((va, page_index), version)
     }
@@ -142,6 +162,10 @@ impl<M: Models> Profiler<M> {
         va: u64,
         here: &Here,
     ) -> Result<u64, Stop> {
+        let now = self.time(here).wrapping_add(1);
+        if let Some(host) = self.now.data.unusual(va, (N as u64, false), now) {
+            return Ok(world.ram().read_host::<N>(host));
+        }
         let site = self.site(here, Access::Load, N);
         let value = match self.data_generated(cpu, world, &site, va) {
             Some(host) => world.ram().read_host::<N>(host),
@@ -164,6 +188,11 @@ impl<M: Models> Profiler<M> {
         (va, value): (u64, u64),
         here: &Here,
     ) -> Result<(), Stop> {
+        let now = self.time(here).wrapping_add(1);
+        if let Some(host) = self.now.data.unusual(va, (N as u64, true), now) {
+            world.ram_mut().write_host::<N>(host, value);
+            return Ok(());
+        }
         let site = self.site(here, Access::Store, N);
         let result = match self.data_generated(cpu, world, &site, va) {
             Some(host) => {
@@ -208,7 +237,6 @@ impl<M: Models> Profiler<M> {
         }
         (self.pc, self.clock) = (next, self.number(here) + 1);
         self.fetch_line(next, 2);
-        let end = self.line.wrapping_add(1) << self.book.code_shift;
-        self.line_end = if self.line == NO_LINE { 0 } else { end };
+        self.line_end = self.end_of_line();
     }
 }

@@ -16,7 +16,7 @@ use super::lines::LINE_ENTRIES;
 pub(super) const FOUND_SHIFT: u32 = Geometry::USUAL.line;
 const FOUND_MASK: u64 = !0 << FOUND_SHIFT;
 
-/// A bank of a table of lines of data of the usual size.
+/// A bank of a table of lines of the usual size.
 ///
 /// Invariant: `bank` is one of a table that outlives the run of the hart it was
 /// made for.
@@ -32,19 +32,6 @@ pub(crate) struct Rest {
     pub(super) epoch: u64,
 }
 
-/// The entry of a line in a bank, whose number times the size of an entry stands where it
-/// should when an address is turned right so far.
-///
-/// # Safety
-///
-/// The bank is one, and lives for `'a`; nobody holds a reference to change it meanwhile.
-#[inline(always)]
-unsafe fn entry<'a>(bank: *const Line, va: u64, turn: u32) -> &'a Line {
-    let at = va.rotate_right(turn) as usize & ((LINE_ENTRIES - 1) << LINE_SHIFT);
-    // SAFETY: it has so many entries of this size.
-    unsafe { &*bank.byte_add(at) }
-}
-
 impl Data {
     /// Finds lines of the usual size.
     pub(super) const fn new(bank: &[Line; LINE_ENTRIES]) -> Self {
@@ -54,9 +41,10 @@ impl Data {
     /// The entry of the line of an address.
     #[inline(always)]
     fn entry(&self, va: u64) -> &Line {
-        // SAFETY: the type's invariant; and while a hart runs in a handler nobody holds a
-        // reference to change the bank.
-        unsafe { entry(self.bank, va, FOUND_SHIFT - LINE_SHIFT) }
+        let at = (va >> (FOUND_SHIFT - LINE_SHIFT)) as usize & ((LINE_ENTRIES - 1) << LINE_SHIFT);
+        // SAFETY: the type's invariant; a bank has so many entries of this size; and while
+        // a hart runs in a handler nobody holds a reference to change the bank.
+        unsafe { &*self.bank.byte_add(at) }
     }
 
     /// `N` bytes, if a load of them passes; then takes note of its time.
@@ -82,26 +70,21 @@ impl Data {
     }
 }
 
-/// A bank of a table of lines of code, of any size; with the invariant of [`Data`].
+/// The same for lines of code.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fetched {
-    turn: u32,
-    bank: *const Line,
-}
+pub(crate) struct Fetched(Data);
 
 impl Fetched {
-    /// Finds lines of `1 << shift` bytes.
-    pub(super) const fn new(bank: &[Line; LINE_ENTRIES], shift: u32) -> Self {
-        Self { turn: shift.wrapping_sub(LINE_SHIFT) & 63, bank: bank.as_ptr() }
+    pub(super) const fn new(lines: Data) -> Self {
+        Self(lines)
     }
 
     /// Whether a fetch of four bytes passes; then takes note of its time. One of two
     /// bytes at the end of a line is not known to.
     #[inline(always)]
-    pub(super) fn fetch(&self, pc: u64, mask: u64, now: u64) -> bool {
-        // SAFETY: as in `Data::entry`.
-        let entry = unsafe { entry(self.bank, pc, self.turn) };
-        let passes = entry.read == pc.wrapping_add(3) & mask;
+    pub(super) fn fetch(&self, pc: u64, now: u64) -> bool {
+        let entry = self.0.entry(pc);
+        let passes = entry.read == pc.wrapping_add(3) & FOUND_MASK;
         if passes {
             touch(entry, now);
         }

@@ -214,16 +214,27 @@ impl Lines {
         entry.write == self.line(va.wrapping_add(size - 1)) && self.stamp(entry, now)
     }
 
-    /// The active bank, for handlers that access data: one that has nothing if its lines
-    /// are not of the size that they find.
+    /// The host's address of bytes in a line that is not of the size that handlers find,
+    /// if a load of them, or a store, passes; then takes note of its time.
+    #[inline(always)]
+    pub(crate) fn unusual(&self, va: u64, (size, store): (u64, bool), now: u64) -> Option<u64> {
+        self.unusual.as_ref()?;
+        let entry = &self.active_bank()[self.slot(va)];
+        let tag = if store { entry.write } else { entry.read };
+        let passes = tag == self.line(va.wrapping_add(size - 1)) && self.stamp(entry, now);
+        passes.then(|| va.wrapping_add(entry.addend))
+    }
+
+    /// The active bank, for handlers that access data: one that has nothing if its lines are
+    /// not of the size that they find.
     #[inline(always)]
     pub(crate) fn data(&self) -> Data {
         Data::new(self.unusual.as_deref().unwrap_or_else(|| self.active_bank()))
     }
 
-    /// The active bank, for handlers that fetch.
+    /// The same for handlers that fetch.
     pub(crate) fn fetched(&self) -> Fetched {
-        Fetched::new(self.active_bank(), self.shift)
+        Fetched::new(self.data())
     }
 
     /// The bits of a line's address.

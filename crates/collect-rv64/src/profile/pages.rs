@@ -22,7 +22,7 @@ impl<M: Models> Profiler<M> {
                 self.code_lost = true;
             }
         }
-        if va >> self.page_shift == self.line << self.book.code_shift >> self.page_shift {
+        if va >> self.page_shift == self.line >> self.page_shift {
             self.forget_line();
         }
     }

@@ -37,8 +37,8 @@ pub(crate) struct Profiler<M> {
     pub(super) again: u64,
     /// Where the instructions that run in succession began.
     pub(super) run: u64,
-    /// The number of the line that was fetched last, and its end; zero if what
-    /// follows must not pass unseen.
+    /// Where the line that was fetched last begins, and its end; zero if what follows
+    /// must not pass unseen.
     pub(super) line: u64,
     pub(super) line_end: u64,
     /// Whether lines of code passed no longer since this was last cleared.
@@ -58,8 +58,6 @@ pub(crate) struct Profiler<M> {
     /// How they find lines of code, and the bits of their addresses.
     pub(super) code: Fetched,
     pub(super) code_mask: u64,
-    /// The size of a line of code, less the longest instruction's.
-    pub(super) line_less: u64,
     pub(super) words: Words,
     pub(super) counts: Counts,
     pub(super) irregular: Irregular,
@@ -110,7 +108,6 @@ impl<M: Models> Profiler<M> {
             counting: false,
             code: lines,
             code_mask,
-            line_less: shape.code_line - 4,
             words: Words::default(),
             counts: Counts::default(),
             irregular: Irregular::new(),
@@ -196,7 +193,7 @@ impl<M: Models> Profiler<M> {
         {
             *word = 0;
         }
-        if pc >> self.book.code_shift == self.line {
+        if pc & self.code_mask == self.line {
             self.forget_line();
         }
     }
@@ -212,7 +209,7 @@ impl<M: Models> Profiler<M> {
         self.arcs.count(self.next, pc);
         self.close_run();
         self.run = pc;
-        if pc >> self.book.code_shift != self.line {
+        if pc & self.code_mask != self.line {
             self.line_end = 0;
         }
     }
@@ -276,7 +273,7 @@ impl<M: Models> Profiler<M> {
     /// The fetch of the bytes of an instruction that lie in the line of `at`.
     #[inline(never)]
     pub(super) fn fetch_line(&mut self, at: u64, size: u64) {
-        self.line = at >> self.book.code_shift;
+        self.line = at & self.code_mask;
         if self.now.code.load(at, 1, 4 * self.clock) {
             return;
         }
@@ -292,7 +289,12 @@ impl<M: Models> Profiler<M> {
             }
             _ => {}
         }
-        self.line = at >> self.book.code_shift;
+        self.line = at & self.code_mask;
+    }
+
+    /// Where the line that was fetched last ends, if it may be known.
+    pub(super) fn end_of_line(&self) -> u64 {
+        if self.line == NO_LINE { 0 } else { self.line.wrapping_add(self.shape.code_line) }
     }
 
     /// Fetches an instruction that does not lie in the line of the one before.
@@ -301,24 +303,21 @@ impl<M: Models> Profiler<M> {
         if std::mem::replace(&mut self.again, NOWHERE) == pc {
             return;
         }
-        let shift = self.book.code_shift;
         let last = pc.wrapping_add(len - 1);
         if self.shape.detail == Detail::Everything {
             self.page(ReferenceKind::Fetch, pc, len);
             self.tell(ReferenceKind::Fetch, pc, len, 0);
-        } else if pc >> shift != self.line || last >> shift != self.line {
+        } else if pc & self.code_mask != self.line || last & self.code_mask != self.line {
             self.fetch_lines(pc, last);
         }
-        let end = self.line.wrapping_add(1) << shift;
-        self.line_end = if self.line == NO_LINE { 0 } else { end };
+        self.line_end = self.end_of_line();
     }
 
     #[inline(never)]
     fn fetch_lines(&mut self, pc: u64, last: u64) {
-        let shift = self.book.code_shift;
-        let second = last >> shift << shift;
-        let crosses = last >> shift != pc >> shift;
-        if pc >> shift != self.line {
+        let second = last & self.code_mask;
+        let crosses = second != pc & self.code_mask;
+        if pc & self.code_mask != self.line {
             let size = if crosses { second.wrapping_sub(pc) } else { last - pc + 1 };
             self.fetch_line(pc, size);
         }

@@ -11,6 +11,7 @@ use std::hash::BuildHasherDefault;
 use ichnos_isa_rv64::{Format, Insn};
 
 use super::arcs::Arcs;
+use crate::code::Stood;
 use crate::exec::Counters;
 use crate::jit::Mix;
 use crate::ram::PAGE_SIZE;
@@ -23,21 +24,23 @@ struct View {
     /// The version of the page of which all instructions are known.
     version: u64,
     words: Box<[u32; SLOTS]>,
+    ordinals: Box<[u16; SLOTS]>,
+    /// How often instructions jumped, by their ordinals.
     counters: Box<[u64; SLOTS]>,
 }
 
 impl View {
     /// Moves a count to the arcs.
     fn harvest(&mut self, at: usize, arcs: &mut Arcs) {
-        let count = std::mem::take(&mut self.counters[at]);
-        if count == 0 {
+        let count = &mut self.counters[usize::from(self.ordinals[at]) % SLOTS];
+        if *count == 0 {
             return;
         }
         let pc = self.va.wrapping_add(2 * at as u64);
         let Some(insn) = Insn::decode(self.words[at]) else { return };
         let (from, to) = (pc.wrapping_add(insn.len.into()), pc.wrapping_add(insn.imm as u64));
         if matches!(insn.op.row().format, Format::B | Format::J) {
-            arcs.add(from, to, count);
+            arcs.add(from, to, std::mem::take(count));
         }
     }
 }
@@ -54,20 +57,21 @@ impl Views {
         let next = self.all.len();
         let number = *self.numbers.entry((va, page_index)).or_insert(next);
         if number == next {
-            let (words, counters) = (Box::new([0; SLOTS]), Box::new([0; SLOTS]));
-            self.all.push(View { va, version: 0, words, counters });
+            let (words, ordinals) = (Box::new([0; SLOTS]), Box::new([0; SLOTS]));
+            let counters = Box::new([0; SLOTS]);
+            self.all.push(View { va, version: 0, words, ordinals, counters });
         }
         &mut self.all[number]
     }
 
     /// An instruction stands at an address, which is in a page of RAM. What another
     /// one that stood there did is counted.
-    pub(super) fn note(&mut self, (pc, page_index): (u64, usize), word: u32, arcs: &mut Arcs) {
+    pub(super) fn note(&mut self, (pc, page_index): (u64, usize), what: Stood, arcs: &mut Arcs) {
         let at = pc as usize % PAGE_SIZE / 2;
         let view = self.view(pc & !(PAGE_SIZE as u64 - 1), page_index);
-        if view.words[at] != word {
+        if view.words[at] != what.word {
             view.harvest(at, arcs);
-            view.words[at] = word;
+            (view.words[at], view.ordinals[at]) = (what.word, what.ordinal);
         }
     }
 

@@ -8,8 +8,9 @@ use super::host::{Data, Rest};
 use super::models::{Models, Pass, ReferenceKind, Transfer};
 use super::profiler::Profiler;
 use super::tables::{INDIRECT_ENTRIES, Indirect, NO_INDIRECT, Site, Start, indirect_slot};
+use crate::code::Stood;
 use crate::cpu::Cpu;
-use crate::exec::{Counters, Until};
+use crate::exec::{Beyond, Counters, Until};
 use crate::memory::World;
 use crate::observe::{Here, How, Observer};
 use crate::pages::prefer_large;
@@ -100,9 +101,9 @@ impl<M: Models> Observer for Profiler<M> {
 
     const COUNTS: bool = true;
 
-    fn decoded(&mut self, place: (u64, usize), word: u32, versions: (u64, u64)) {
+    fn decoded(&mut self, place: (u64, usize), what: Stood, versions: (u64, u64)) {
         if self.is_coarse() {
-            self.decoded_coarse(place, word, versions);
+            self.decoded_coarse(place, what, versions);
         }
     }
 
@@ -116,7 +117,7 @@ impl<M: Models> Observer for Profiler<M> {
         &mut self,
         page: (u64, usize),
         version: u64,
-        words: impl Iterator<Item = (u64, u32)>,
+        words: impl Iterator<Item = (u64, Stood)>,
     ) -> Counters {
         self.counters_coarse(page, version, words)
     }
@@ -129,20 +130,13 @@ impl<M: Models> Observer for Profiler<M> {
     }
 
     #[inline(always)]
-    fn count_at_once(&mut self, from: u64, to: u64) -> bool {
+    fn count_at_once(&mut self, from: u64, to: u64) -> Option<&mut Beyond> {
         self.arcs.count_at_once(from, to)
     }
 
     #[inline(always)]
-    fn is_in_line(&self, pc: u64) -> bool {
-        // Any instruction fits if four bytes are left.
-        let left = self.line_end.wrapping_sub(pc);
-        left.wrapping_sub(4) <= self.line_less
-    }
-
-    #[inline(always)]
-    fn enter_at_once(&mut self, here: &Here) -> bool {
-        self.enter_coarse_at_once(here)
+    fn arrive(&mut self, pc: u64, left: u64) -> bool {
+        self.arrive_coarse(pc, left)
     }
 
     #[inline(always)]
