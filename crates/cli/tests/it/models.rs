@@ -285,6 +285,42 @@ fn mix_and_working_set_agree_with_info() {
     assert!(stride["place"].as_str().unwrap().contains("bare_sort.c:"), "{stride}");
 }
 
+/// Belady's policy is reached live and from a file, and LRU beside it is what `sim` says.
+#[test]
+fn the_fewest_possible_misses_stand_beside_those_of_lru() {
+    let (folder, program) = sample();
+    let question = ["--show", "optimal", "--optimal", "1K,2,64", "--optimal", "1K,16,64"];
+    let answer = ask("locality", &question);
+    let rows = answer["optimal"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    for (rows, cache) in rows.chunks(2).zip(["1K,2,64", "1K,16,64"]) {
+        assert!(rows.iter().all(|row| row["cache"] == cache && row["cut"] == "no"));
+        let single = ask("sim", &["--l1d", cache]);
+        for column in ["accesses", "misses", "load_misses", "store_misses"] {
+            let want = cell(&single["caches"], ("cache", "l1d"), column);
+            assert_eq!(rows[0][column].as_u64(), Some(want), "{cache} {column}");
+        }
+        let [lru, optimal] = [0, 1].map(|at| rows[at]["misses"].as_u64().unwrap());
+        assert!(0 < optimal && optimal < lru, "{cache}: {optimal} {lru}");
+    }
+    let live = [&["locality", "--json"], &question[..], &["--", program]].concat();
+    let live = good(ichnos(folder, &live));
+    let live: Value = serde_json::from_str(live.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(live["optimal"], answer["optimal"]);
+    let short = ask("locality", &[&question[..4], &["--optimal-most", "1K"]].concat());
+    assert_eq!(short["optimal"][0]["cut"], "yes");
+
+    for word in ["opt", "optimal", "belady"] {
+        let message = fails("sim", &["--l1d", &format!("8K,4,64,{word}")]);
+        assert!(message.contains("`ichnos locality --optimal SIZE,WAYS,LINE`"), "{message}");
+    }
+    for (cache, want) in [("1K,2,64,fifo", "only size, ways, line"), ("1K,4,64,skewed", "skewed")] {
+        let message = fails("locality", &["--optimal", cache]);
+        assert!(message.contains(want), "{message}");
+    }
+    assert!(fails("locality", &["--show", "optimal"]).contains("needs --optimal"));
+}
+
 #[test]
 fn phases_cover_the_run() {
     let answer = ask("locality", &["--show", "phases", "--phases", "2K"]);

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::config::{Allocate, CacheConfig, Classify, Inclusion, Placement, WritePolicy};
+use crate::error::conflict;
 use crate::prefetch::PrefetchConfig;
 use crate::size::parse_size;
 use crate::{Error, Replacement};
@@ -76,6 +77,14 @@ impl CacheConfig {
             return Ok(());
         }
         match key {
+            "opt" | "optimal" | "belady" => {
+                return Err(conflict(
+                    name,
+                    "the optimal replacement (Belady) must know the future, which a running \
+                     simulation does not; `ichnos locality --optimal SIZE,WAYS,LINE` gives its \
+                     misses beside LRU's",
+                ));
+            }
             "modulo" => self.placement = Placement::Modulo,
             "xor" => self.placement = Placement::XorHash,
             "skewed" => self.placement = Placement::Skewed,
@@ -128,6 +137,8 @@ mod tests {
             ("48K,12,64,plru", "l1d.ways must be a power of two, but is 12"),
             ("24K,4,64,xor", "l1d.sets must be a power of two, but is 96"),
             ("32K,8,64,mru", "l1d: expected lru, plru"),
+            ("32K,8,64,belady", "l1d: the optimal replacement (Belady) must know the future"),
+            ("32K,8,64,opt", "l1d: the optimal replacement (Belady) must know the future"),
             ("32K,8,64,lru=3", "l1d: expected lru, plru"),
             ("32K,8,64,sectors=3", "l1d.sectors must be a power of two"),
             ("32K,8,64,skewed,fifo", "l1d.placement: a skewed cache"),
