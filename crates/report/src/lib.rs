@@ -36,7 +36,7 @@ mod tlb;
 pub use branch::branch_table;
 pub use breakdown::{breakdown_table, time_table};
 pub use cachegrind::{Subject, write_cachegrind};
-pub use caches::{Rows, cache_json, cache_table};
+pub use caches::{Rows, cache_json, cache_table, memory_text};
 pub use callgrind::{Positions, write_callgrind};
 pub use dump_json::DumpJson;
 pub use dump_lackey::DumpLackey;
