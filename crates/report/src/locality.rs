@@ -19,20 +19,20 @@ pub enum Sizes {
     All,
 }
 
-/// The miss ratio of fully associative LRU caches by size.
+/// The miss ratio of fully associative LRU caches by size, from `least` lines on.
 #[must_use]
-pub fn curve_table(curve: &MissRatioCurve, line: u32, sizes: Sizes) -> Table {
+pub fn curve_table(curve: &MissRatioCurve, line: u32, sizes: Sizes, least: u64) -> Table {
     let mut table =
         Table::new(&[("size", "size"), ("lines", "lines"), ("miss_ratio", "miss ratio")]);
     let last = curve.points.last().map_or(0, |point| point.lines);
     let lines: Vec<u64> = match sizes {
         Sizes::All => curve.points.iter().map(|point| point.lines).collect(),
         Sizes::Doublings => {
-            let enough = last.max(1).checked_next_power_of_two().unwrap_or(u64::MAX);
+            let enough = last.max(least).max(1).checked_next_power_of_two().unwrap_or(u64::MAX);
             (0..63).map(|shift| 1 << shift).take_while(|&lines| lines <= enough).collect()
         }
     };
-    for lines in lines {
+    for lines in lines.into_iter().filter(|&lines| lines >= least) {
         let bytes = lines.saturating_mul(u64::from(line));
         table.row([Cell::Bytes(bytes), Cell::Count(lines), Cell::Share(curve.at(lines))]);
     }

@@ -43,11 +43,11 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Which::Data)]
     references: Which,
     /// Estimate the curve from one line in N instead of measuring all distances: far less memory
-    /// and time, and no histogram.
-    #[arg(long, value_name = "N")]
+    /// and time, no histogram, and no sizes below N lines.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     shards: Option<u32>,
     /// With --shards, never watch more than this many lines at once.
-    #[arg(long, value_name = "LINES", default_value_t = 16384, requires = "shards")]
+    #[arg(long, value_name = "LINES", default_value_t = 16384, requires = "shards", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     shards_most: u32,
     /// The fewest misses that any replacement could have (Belady) in such a cache, beside LRU's; may
     /// be given several times. It takes the references that --references says, of all threads
@@ -56,17 +56,17 @@ pub struct Args {
     optimal: Vec<String>,
     /// With --optimal, stop at so many references, not counting those to the line of the one before;
     /// each takes nine bytes of memory, for each cache.
-    #[arg(long, value_name = "COUNT", default_value = "100M", value_parser = count::count, requires = "optimal")]
+    #[arg(long, value_name = "COUNT", default_value = "100M", value_parser = count::some, requires = "optimal")]
     optimal_most: u64,
     /// List every size at which the curve changes, not only doublings.
     #[arg(long)]
     all_sizes: bool,
     /// Instructions a window of the working set.
-    #[arg(long, value_name = "COUNT", default_value = "100K", value_parser = count::count)]
+    #[arg(long, value_name = "COUNT", default_value = "100K", value_parser = count::some)]
     window: u64,
     /// Find phases among intervals of so many instructions, and simulation points that stand for
     /// them.
-    #[arg(long, value_name = "COUNT", value_parser = count::count)]
+    #[arg(long, value_name = "COUNT", value_parser = count::some)]
     phases: Option<u64>,
     /// The most phases [default: 30, or the square root of the number of intervals if less].
     #[arg(long, value_name = "N", requires = "phases")]
@@ -229,7 +229,7 @@ fn curve(args: &Args, found: &Locality, answer: &mut Answer) {
         let histogram = reuse.histogram();
         answer.fact("references", histogram.references());
         if args.shows(Part::Curve) {
-            let table = curve_table(&histogram.curve(), args.line, sizes);
+            let table = curve_table(&histogram.curve(), args.line, sizes, 0);
             answer.table("curve", "Miss ratio by size (fully associative, LRU)", table);
         }
         if args.shows(Part::Reuse) {
@@ -239,6 +239,12 @@ fn curve(args: &Args, found: &Locality, answer: &mut Answer) {
     if let Some(shards) = &found.sample {
         let title = format!("Miss ratio by size, estimated from {:.4} of the lines", shards.rate());
         answer.fact("sampling_rate", shards.rate());
-        answer.table("curve", &title, curve_table(&shards.curve(), args.line, sizes));
+        let least = shards.resolution();
+        answer.fact("least_lines", least);
+        answer.table("curve", &title, curve_table(&shards.curve(), args.line, sizes, least));
+        if least > 1 {
+            let least = number::thousands(least);
+            answer.note(&format!("Below {least} lines such a sample tells nothing.\n"));
+        }
     }
 }
