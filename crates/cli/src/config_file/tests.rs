@@ -78,6 +78,42 @@ fn the_example_of_the_module_is_right() {
     assert!(machine.tlbs.is_some() && machine.branch.is_some());
 }
 
+/// The file that the document shows has every field that there is.
+#[test]
+fn the_example_of_the_document_is_right() {
+    let document = include_str!("../../../../docs/MODELS.md");
+    let text = document.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let machine = parse(text).unwrap();
+    assert_eq!((machine.caches.levels.len(), machine.tlbs.unwrap().levels.len()), (2, 2));
+    for field in [
+        "cores",
+        "straddle",
+        "modify",
+        "hints",
+        "sharing",
+        "code",
+        "data",
+        "cache",
+        "unified",
+        "base",
+        "regions",
+        "start",
+        "len",
+        "page",
+        "address_bits",
+        "bits_per_level",
+        "cycles_per_access",
+        "cache_entries",
+        "predictor",
+        "btb_sets",
+        "btb_ways",
+        "returns",
+        "indirect",
+    ] {
+        assert!(text.contains(&format!("{field} = ")), "{field}");
+    }
+}
+
 #[test]
 fn errors_name_file_line_and_field() {
     for (from, to, want) in [

@@ -10,7 +10,7 @@ use crate::support::{Folder, ask, good, ichnos, sample, shell};
 
 /// The message of a verb that must fail.
 #[track_caller]
-fn fails(verb: &str, args: &[&str]) -> String {
+pub fn fails(verb: &str, args: &[&str]) -> String {
     let run = ichnos(sample().0, &[&[verb], args, &["sort.ichnos"]].concat());
     assert_eq!(run.status, 2, "{}{}", run.stdout, run.stderr);
     run.stderr
@@ -18,12 +18,12 @@ fn fails(verb: &str, args: &[&str]) -> String {
 
 /// The number under a key of the row that has `name` under another key.
 #[track_caller]
-fn cell(rows: &Value, (key, name): (&str, &str), column: &str) -> u64 {
+pub fn cell(rows: &Value, (key, name): (&str, &str), column: &str) -> u64 {
     let row = rows.as_array().unwrap().iter().find(|row| row[key] == name);
     row.unwrap_or_else(|| panic!("no {name} in {rows}"))[column].as_u64().unwrap()
 }
 
-fn sum(rows: &Value, column: &str) -> u64 {
+pub fn sum(rows: &Value, column: &str) -> u64 {
     rows.as_array().unwrap().iter().map(|row| row[column].as_u64().unwrap()).sum()
 }
 
@@ -259,6 +259,10 @@ fn the_curve_is_what_fully_associative_caches_say() {
         let [sampled, exact] = [sampled, exact].map(|row| row["miss_ratio"].as_f64().unwrap());
         assert!((sampled - exact).abs() < 1e-6, "{sampled} {exact}");
     }
+    // One line in 16 tells nothing of caches of less.
+    let some = ask("locality", &["--show", "curve", "--shards", "16"]);
+    assert_eq!(some["least_lines"].as_u64(), Some(16));
+    assert_eq!(some["curve"][0]["lines"].as_u64(), Some(16));
     let every = ask("locality", &["--show", "curve", "--all-sizes"]);
     assert!(every["curve"].as_array().unwrap().len() > answer["curve"].as_array().unwrap().len());
 }
@@ -283,42 +287,6 @@ fn mix_and_working_set_agree_with_info() {
     assert_eq!(last["until"], info["instructions"]);
     let stride = &answer["strides"][0];
     assert!(stride["place"].as_str().unwrap().contains("bare_sort.c:"), "{stride}");
-}
-
-/// Belady's policy is reached live and from a file, and LRU beside it is what `sim` says.
-#[test]
-fn the_fewest_possible_misses_stand_beside_those_of_lru() {
-    let (folder, program) = sample();
-    let question = ["--show", "optimal", "--optimal", "1K,2,64", "--optimal", "1K,16,64"];
-    let answer = ask("locality", &question);
-    let rows = answer["optimal"].as_array().unwrap();
-    assert_eq!(rows.len(), 4);
-    for (rows, cache) in rows.chunks(2).zip(["1K,2,64", "1K,16,64"]) {
-        assert!(rows.iter().all(|row| row["cache"] == cache && row["cut"] == "no"));
-        let single = ask("sim", &["--l1d", cache]);
-        for column in ["accesses", "misses", "load_misses", "store_misses"] {
-            let want = cell(&single["caches"], ("cache", "l1d"), column);
-            assert_eq!(rows[0][column].as_u64(), Some(want), "{cache} {column}");
-        }
-        let [lru, optimal] = [0, 1].map(|at| rows[at]["misses"].as_u64().unwrap());
-        assert!(0 < optimal && optimal < lru, "{cache}: {optimal} {lru}");
-    }
-    let live = [&["locality", "--json"], &question[..], &["--", program]].concat();
-    let live = good(ichnos(folder, &live));
-    let live: Value = serde_json::from_str(live.stdout.lines().last().unwrap()).unwrap();
-    assert_eq!(live["optimal"], answer["optimal"]);
-    let short = ask("locality", &[&question[..4], &["--optimal-most", "1K"]].concat());
-    assert_eq!(short["optimal"][0]["cut"], "yes");
-
-    for word in ["opt", "optimal", "belady"] {
-        let message = fails("sim", &["--l1d", &format!("8K,4,64,{word}")]);
-        assert!(message.contains("`ichnos locality --optimal SIZE,WAYS,LINE`"), "{message}");
-    }
-    for (cache, want) in [("1K,2,64,fifo", "only size, ways, line"), ("1K,4,64,skewed", "skewed")] {
-        let message = fails("locality", &["--optimal", cache]);
-        assert!(message.contains(want), "{message}");
-    }
-    assert!(fails("locality", &["--show", "optimal"]).contains("needs --optimal"));
 }
 
 #[test]

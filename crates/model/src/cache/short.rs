@@ -220,6 +220,18 @@ mod tests {
         assert_eq!(replacements.map(|(_, word)| word).collect::<Vec<_>>(), names);
     }
 
+    /// Users find every word, and every size of a predictor, in the document.
+    #[test]
+    fn the_document_has_all_words() {
+        let document = include_str!("../../../../docs/MODELS.md");
+        let predictors = crate::DirectionConfig::ALL.iter().map(|&(name, _)| name);
+        let words = CacheConfig::words().flat_map(|(part, word)| [part, word]);
+        for word in words.chain(predictors).chain(crate::DirectionConfig::SIZES) {
+            let found = [format!("`{word}`"), format!("`{word}=")];
+            assert!(found.iter().any(|text| document.contains(text)), "{word}");
+        }
+    }
+
     #[test]
     fn words_set_fields() {
         let got = CacheConfig::parse("l2", "1M,16,64,srrip,xor,exclusive,victim=8,3c").unwrap();
