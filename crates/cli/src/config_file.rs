@@ -8,7 +8,7 @@
 //! name = "l1"
 //! sharing = "private"
 //! code = "32K,8,64"          # the command line's short form, or a table
-//! data = { size = "48K", ways = 12, line = 64, replacement = "plru" }
+//! data = { size = "48K", ways = 12, line = 64, replacement = "nru" }
 //!
 //! [[level]]
 //! name = "l2"
@@ -48,12 +48,13 @@ use ichnos_model::{
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::hierarchy::Models;
+use crate::hierarchy::{self, Models};
 
 /// A value and where it stands.
 type Item<'a> = Spanned<DeValue<'a>>;
 
-/// Reads a machine from a file.
+/// Reads a machine from a file. TLBs without levels are page sizes and walks for
+/// those that somebody else chooses.
 pub fn read(path: &Path) -> Result<Models> {
     let place = path.display().to_string();
     let text = std::fs::read_to_string(path).with_context(|| place.clone())?;
@@ -114,10 +115,13 @@ impl<'a> File<'a> {
             bail!("{}: level: there must be at least one [[level]] of caches", self.place);
         }
         caches.check().with_context(|| self.place.clone())?;
-        let tlbs = if tlbs.levels.is_empty() { None } else { Some(tlbs) };
-        if let Some(tlbs) = &tlbs {
-            tlbs.check().with_context(|| self.place.clone())?;
+        // Pages and walks may stand for themselves, for the TLBs of `--tlb`.
+        let mut whole = tlbs.clone();
+        if whole.levels.is_empty() {
+            whole.levels = hierarchy::default_tlbs().levels;
         }
+        whole.check().with_context(|| self.place.clone())?;
+        let tlbs = (tlbs != TlbHierarchyConfig::default()).then_some(tlbs);
         if let Some(branch) = &branch {
             branch.check().with_context(|| format!("{}: branch", self.place))?;
         }
@@ -140,6 +144,14 @@ impl<'a> File<'a> {
                 bail!("{line}: {name}: give either `cache`, or `code` and `data` or one of them")
             }
         };
+        for side in ["", "i", "d"] {
+            let name = format!("{name}{side}");
+            let level = caches.levels.iter().any(|level| level.name == name);
+            if level || caches.cache_mut(&name).is_some() {
+                let line = self.at(item.span().start);
+                bail!("{line}: level.name: there is another cache or level called \"{name}\"");
+            }
+        }
         let sharing = Sharing::Private;
         caches.levels.push(LevelConfig { name: name.clone(), caches: shape, sharing });
         for (key, value) in table {
@@ -279,11 +291,15 @@ impl<'a> File<'a> {
 
     fn address(&self, field: &str, item: &Item<'a>) -> Result<GuestVa> {
         let word = self.word(field, item)?;
-        let digits = word.strip_prefix("0x").unwrap_or(&word);
-        u64::from_str_radix(digits, 16).map(GuestVa).map_err(|_| {
+        let address = match word.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => word.parse(),
+        };
+        address.map(GuestVa).map_err(|_| {
             let line = self.at(item.span().start);
             anyhow!(
-                "{line}: {field}: expected an address such as \"0x7f0000000000\", got \"{word}\""
+                "{line}: {field}: expected an address such as \"0x7f0000000000\" or 4096, got \
+                 \"{word}\""
             )
         })
     }
@@ -336,9 +352,15 @@ impl<'a> File<'a> {
         // Which sizes there are depends on the predictor, wherever that stands.
         for (name, offset, size) in sizes {
             let Some(slot) = config.direction.size_mut(&name) else {
-                let known = "predictor, btb_sets, btb_ways, returns, indirect, or a size that the \
-                             predictor has";
-                return Err(self.unknown(offset, &format!("branch.{name}"), known));
+                let sizes = DirectionConfig::SIZES.into_iter();
+                let sizes: Vec<_> =
+                    sizes.filter(|size| config.direction.size_mut(size).is_some()).collect();
+                let known = format!(
+                    "predictor, btb_sets, btb_ways, returns, indirect, or a size of the predictor \
+                     ({})",
+                    if sizes.is_empty() { "it has none".to_owned() } else { sizes.join(", ") }
+                );
+                return Err(self.unknown(offset, &format!("branch.{name}"), &known));
             };
             *slot = size?;
         }

@@ -11,6 +11,14 @@ pub fn count(text: &str) -> Result<u64, String> {
     scaled(text, 1000)
 }
 
+/// A count of at least one thing.
+pub fn some(text: &str) -> Result<u64, String> {
+    match count(text)? {
+        0 => Err("must be at least 1".into()),
+        count => Ok(count),
+    }
+}
+
 /// A range of counts: `A..B`, `A..`, `..B` or `A` alone for "from A on".
 pub fn range(text: &str) -> Result<Range<u64>, String> {
     let (from, to) = text.split_once("..").unwrap_or((text, ""));

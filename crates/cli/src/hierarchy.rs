@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use ichnos_model::{
     BranchConfig, CacheConfig, Caches, HierarchyConfig, LevelConfig, Machine, Replacement, Sharing,
-    TlbConfig, TlbHierarchyConfig, TlbLevelConfig, Tlbs,
+    TlbConfig, TlbHierarchyConfig, TlbLevelConfig, Tlbs, WritePolicy,
 };
 
 use crate::config_file;
@@ -83,25 +83,34 @@ impl HierarchyArgs {
 
     /// What to simulate, checked.
     pub fn models(&self) -> Result<Models> {
+        self.with_tlbs(self.tlb.then(default_tlbs))
+    }
+
+    /// What to simulate in a profile, which always has a TLB.
+    pub fn profile_models(&self) -> Result<Models> {
+        self.with_tlbs(Some(if self.tlb { default_tlbs() } else { round_robin_tlb() }))
+    }
+
+    /// What to simulate, with these TLBs where the user describes none; page sizes and
+    /// walks are the user's in any case.
+    fn with_tlbs(&self, usual: Option<TlbHierarchyConfig>) -> Result<Models> {
         let mut models = self.base()?;
         if !self.tlb && self.config.is_none() {
             models.tlbs = None;
-        } else if self.tlb && models.tlbs.is_none() {
-            models.tlbs = Some(default_tlbs());
         }
+        models.tlbs = match (models.tlbs, usual) {
+            (Some(tlbs), usual) if tlbs.levels.is_empty() => {
+                usual.map(|usual| TlbHierarchyConfig { levels: usual.levels, ..tlbs })
+            }
+            (Some(tlbs), _) => Some(tlbs),
+            (None, usual) => usual,
+        };
         if let Some(name) = &self.branch {
             let direction = config_file::predictor(name).context("--branch")?;
             let rest = models.branch.unwrap_or_default();
             models.branch = Some(BranchConfig { direction, ..rest });
         }
         models.caches.check()?;
-        Ok(models)
-    }
-
-    /// What to simulate in a profile, which always has a TLB.
-    pub fn profile_models(&self) -> Result<Models> {
-        let mut models = self.models()?;
-        models.tlbs.get_or_insert_with(round_robin_tlb);
         Ok(models)
     }
 
@@ -136,23 +145,33 @@ impl HierarchyArgs {
 
     fn as_cachegrind(&self) -> Result<Models> {
         let [i, d, l2, l3] = DEFAULT;
-        let code = CacheConfig::parse("l1i", self.l1i.as_deref().unwrap_or(i))?;
-        let data = CacheConfig::parse("l1d", self.l1d.as_deref().unwrap_or(d))?;
-        let l2 = last_level("l2", self.l2.as_deref(), l2)?;
-        let l3 = last_level("l3", self.l3.as_deref(), l3)?;
-        let Some(last) = l3.or(l2) else {
-            bail!("--cachegrind needs a last level: --l2 or --l3");
+        let code = cachegrind_cache("l1i", self.l1i.as_deref().unwrap_or(i))?;
+        let data = cachegrind_cache("l1d", self.l1d.as_deref().unwrap_or(d))?;
+        let last = match (self.l2.as_deref(), self.l3.as_deref()) {
+            (Some("none"), Some("none")) => {
+                bail!("--cachegrind needs a last level: --l2 or --l3")
+            }
+            (None, Some("none")) => cachegrind_cache("l2", l2)?,
+            (None | Some("none"), last) => cachegrind_cache("l3", last.unwrap_or(l3))?,
+            (Some(last), None | Some("none")) => cachegrind_cache("l2", last)?,
+            (Some(_), Some(_)) => {
+                bail!("--cachegrind has two levels: give --l2 or --l3, not both")
+            }
         };
         let caches = HierarchyConfig::cachegrind(code, data, last);
         Ok(Models { caches, tlbs: None, branch: None })
     }
 }
 
-fn last_level(name: &str, given: Option<&str>, default: &str) -> Result<Option<CacheConfig>> {
-    match given {
-        Some("none") => Ok(None),
-        text => Ok(Some(CacheConfig::parse(name, text.unwrap_or(default))?)),
+/// A cache as cachegrind has them: it knows nothing but their geometry.
+fn cachegrind_cache(name: &str, text: &str) -> Result<CacheConfig> {
+    let cache = CacheConfig::parse(name, text)?;
+    let plain =
+        CacheConfig { write: cache.write, ..CacheConfig::new(cache.size, cache.ways, cache.line) };
+    if cache != plain || cache.write == WritePolicy::Through {
+        bail!("--{name}: with --cachegrind a cache has SIZE,WAYS,LINE alone, got \"{text}\"");
     }
+    Ok(cache)
 }
 
 fn machine(name: &str) -> Result<Models> {
@@ -186,7 +205,8 @@ fn round_robin_tlb() -> TlbHierarchyConfig {
     TlbHierarchyConfig { levels: vec![level], ..TlbHierarchyConfig::default() }
 }
 
-fn default_tlbs() -> TlbHierarchyConfig {
+/// The TLBs of `--tlb` when nothing else is said.
+pub fn default_tlbs() -> TlbHierarchyConfig {
     let first = Tlbs::Split { code: TlbConfig::new(64, 4), data: TlbConfig::new(64, 4) };
     let second = Tlbs::Unified(TlbConfig::new(1536, 12));
     let level = |name: &str, tlbs| TlbLevelConfig { name: name.to_owned(), tlbs };

@@ -5,13 +5,14 @@ use std::convert::Infallible;
 
 use ichnos_base::{About, Batch, Blocks, Event, Sink, ThreadId};
 use ichnos_model::{
-    BlockVectors, Error, InsnMix, References, ReuseDistance, Shards, StrideProfile, WorkingSet,
+    BlockVectors, CacheConfig, Caches, Error, InsnMix, Optimal, References, ReuseDistance, Shards,
+    StrideProfile, WorkingSet,
 };
 
 use crate::images::Images;
 
 /// Which models are wanted, and how.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Wanted {
     /// Bytes per line.
     pub line: u32,
@@ -21,6 +22,8 @@ pub struct Wanted {
     pub exact: bool,
     /// A sample of them: one line in so many, and at most so many lines.
     pub sample: Option<(u32, u32)>,
+    /// The fewest possible misses of these caches, from at most so many references each.
+    pub optimal: (Vec<CacheConfig>, usize),
     /// The working set, by windows of so many instructions.
     pub window: Option<u64>,
     /// The stride profile.
@@ -37,6 +40,8 @@ pub struct Locality {
     pub reuse: Option<ReuseDistance>,
     /// Sampled ones.
     pub sample: Option<Shards>,
+    /// The fewest possible misses.
+    pub optimal: Vec<Optimal>,
     /// The working set.
     pub working_set: Option<WorkingSet>,
     /// The stride profile.
@@ -56,7 +61,15 @@ impl Locality {
         let exact = wanted.exact.then(|| ReuseDistance::new(line, references));
         let sample = wanted.sample.map(|(n, most)| Shards::new(line, references, n, most));
         let window = wanted.window.map(|window| WorkingSet::new(line, references, window));
+        let side = |cache: &CacheConfig| match references {
+            References::Code => Caches::Code(cache.clone()),
+            References::Data => Caches::Data(cache.clone()),
+            References::All => Caches::Unified(cache.clone()),
+        };
+        let (caches, limit) = &wanted.optimal;
+        let optimal = caches.iter().map(|cache| Optimal::new(&side(cache), *limit));
         Ok(Self {
+            optimal: optimal.collect::<Result<_, _>>()?,
             reuse: exact.transpose()?,
             sample: sample.transpose()?,
             working_set: window.transpose()?,
@@ -85,6 +98,9 @@ impl Locality {
         for sink in models.into_iter().flatten() {
             call(sink);
         }
+        for sink in &mut self.optimal {
+            call(sink);
+        }
     }
 }
 
@@ -107,6 +123,7 @@ impl Sink for Locality {
             && self.working_set.as_ref().is_none_or(Sink::takes_blocks)
             && self.strides.as_ref().is_none_or(Sink::takes_blocks)
             && self.mix.as_ref().is_none_or(Sink::takes_blocks)
+            && self.optimal.iter().all(Sink::takes_blocks)
             && self.blocks.as_ref().is_none_or(Sink::takes_blocks)
     }
 

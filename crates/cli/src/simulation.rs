@@ -11,8 +11,8 @@ use ichnos_model::{
 };
 use ichnos_plugin::{Finding, UserModel, Value};
 use ichnos_report::{
-    Cell, Rows, Table, branch_table, breakdown_table, cache_json, cache_table, number, time_table,
-    tlb_table, walk_json, walk_text,
+    Cell, Rows, Table, branch_table, breakdown_table, cache_json, cache_table, memory_text, number,
+    time_table, tlb_table, walk_json, walk_text,
 };
 
 use crate::answer::Answer;
@@ -30,7 +30,7 @@ pub fn counted(
     let mut answer = Answer::new(headline);
     let json = cache_json(caches, rows);
     answer.fact("instructions", caches.instructions).fact("memory", json["memory"].clone());
-    answer.table("caches", "", cache_table(caches, rows));
+    answer.table("caches", "", cache_table(caches, rows)).note(&memory_text(caches));
     if let Some(report) = tlbs {
         answer.table("tlbs", "", tlb_table(report)).note(&walk_text(report));
         answer.fact("walks", walk_json(report));

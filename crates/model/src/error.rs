@@ -26,6 +26,17 @@ pub enum Error {
         /// What was given.
         got: u64,
     },
+    /// A number does not suit another setting.
+    Unsuited {
+        /// The field, as a path.
+        field: String,
+        /// What was given.
+        got: u64,
+        /// What it must be.
+        needs: &'static str,
+        /// For which setting.
+        setting: &'static str,
+    },
     /// A number must be a multiple of another and is not.
     Multiple {
         /// The field, as a path.
@@ -43,6 +54,22 @@ pub enum Error {
         field: String,
         /// Why not.
         why: &'static str,
+    },
+    /// A word that is none of those that there are.
+    Word {
+        /// The field, as a path.
+        field: String,
+        /// What was given.
+        got: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// A combination of a sweep that makes no sense.
+    Point {
+        /// The fields and their values.
+        values: String,
+        /// Why not.
+        error: Box<Self>,
     },
     /// A text that says neither a number nor a known word.
     Text {
@@ -64,10 +91,17 @@ impl fmt::Display for Error {
             Self::PowerOfTwo { field, got } => {
                 write!(f, "{field} must be a power of two, but is {got}")
             }
+            Self::Unsuited { field, got, needs, setting } => {
+                write!(f, "{field} must be {needs} for {setting}, but is {got}")
+            }
             Self::Multiple { field, got, of, why } => {
                 write!(f, "{field} must be a multiple of {of} ({why}), but is {got}")
             }
             Self::Conflict { field, why } => write!(f, "{field}: {why}"),
+            Self::Word { field, got, known } => {
+                write!(f, "{field}: expected {known}, got \"{got}\"")
+            }
+            Self::Point { values, error } => write!(f, "{error}, in the combination {values}"),
             Self::Text { field, got, expected } => {
                 write!(f, "{field}: expected {expected}, got \"{got}\"")
             }

@@ -6,7 +6,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::cache::{CacheConfig, Caches, HierarchyConfig, Inclusion, LevelConfig, Sharing};
-use crate::tlb::{TlbConfig, TlbHierarchyConfig, TlbLevelConfig, Tlbs};
+use crate::tlb::{TlbConfig, TlbHierarchyConfig, TlbLevelConfig, Tlbs, WalkConfig};
 
 /// A known machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -174,22 +174,40 @@ fn u74() -> Machine {
         description: "SiFive Freedom U740: 4 U74 harts (RV64GC)",
         source: "SiFive FU740-C000 Manual, chapters on the U74 core (caches with random \
                  replacement, 40-entry fully associative L1 TLBs, 512-entry direct-mapped L2 TLB) \
-                 and on the inclusive level-2 cache controller; sizes and sets as in Linux's device \
-                 tree of the part (fu740-c000.dtsi)",
+                 and on the inclusive level-2 cache controller; sizes, sets and Sv39 as in Linux's \
+                 device tree of the part (fu740-c000.dtsi)",
         caches: caches(vec![
             split(random(32 * KIB, 4), random(32 * KIB, 8)),
             unified("l2", Sharing::Shared, l2),
         ]),
-        tlbs: tlbs(vec![
-            tlb_split("tlb1", TlbConfig::new(40, 40), TlbConfig::new(40, 40)),
-            tlb_unified("tlb2", TlbConfig::new(512, 1)),
-        ]),
+        tlbs: TlbHierarchyConfig {
+            // Sv39: three levels of tables.
+            walk: WalkConfig { address_bits: 39, ..WalkConfig::default() },
+            ..tlbs(vec![
+                tlb_split("tlb1", TlbConfig::new(40, 40), TlbConfig::new(40, 40)),
+                tlb_unified("tlb2", TlbConfig::new(512, 1)),
+            ])
+        },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a miss of all TLBs costs in accesses to page tables.
+    #[test]
+    fn walks_have_the_levels_of_the_machine() {
+        let addr = ichnos_base::GuestVa(0x1234_5000);
+        for (name, levels) in [("u74", 3), ("skylake", 4), ("cortex-a53", 4)] {
+            let tlbs = Machine::named(name).map(|machine| machine.tlbs).expect(name);
+            let mut model = crate::TlbModel::new(&tlbs).expect(name);
+            let records = [ichnos_base::Record::load(addr, 8)];
+            let batch = ichnos_base::Batch::new(ichnos_base::ThreadId(0), 0, &records);
+            let Ok(_) = ichnos_base::Sink::records(&mut model, &batch);
+            assert_eq!(model.report().walks.accesses, levels, "{name}");
+        }
+    }
 
     #[test]
     fn all_machines_are_right_and_named_once() {

@@ -28,7 +28,6 @@ pub use random::RandomReplacement;
 pub use srrip::Srrip;
 
 use crate::Error;
-use crate::error::{power_of_two, range};
 
 /// A replacement policy by name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -91,16 +90,19 @@ impl Replacement {
 
     /// Checks that the policy can order `ways` ways of cache `name`.
     pub(crate) fn check(self, name: &str, ways: u32) -> Result<(), Error> {
-        let field = format!("{name}.ways");
-        let ways = u64::from(ways);
-        match self {
-            Self::TreePlru => {
-                range(&field, ways, 1, 64)?;
-                power_of_two(&field, ways)
+        let needs = match self {
+            Self::TreePlru if ways > 64 || !ways.is_power_of_two() => {
+                "a power of two of at most 64"
             }
-            Self::Nru => range(&field, ways, 1, 64),
-            _ => Ok(()),
-        }
+            Self::Nru if ways > 64 => "at most 64",
+            _ => return Ok(()),
+        };
+        Err(Error::Unsuited {
+            field: format!("{name}.ways"),
+            got: u64::from(ways),
+            needs,
+            setting: self.name(),
+        })
     }
 }
 

@@ -36,7 +36,7 @@ mod tlb;
 pub use branch::branch_table;
 pub use breakdown::{breakdown_table, time_table};
 pub use cachegrind::{Subject, write_cachegrind};
-pub use caches::{Rows, cache_json, cache_table};
+pub use caches::{Rows, cache_json, cache_table, memory_text};
 pub use callgrind::{Positions, write_callgrind};
 pub use dump_json::DumpJson;
 pub use dump_lackey::DumpLackey;
@@ -46,7 +46,8 @@ pub use estimate::estimate_table;
 pub use findings::{comparison_json, comparison_text, similarity_table, verdict_json};
 pub use info::{info_json, info_text};
 pub use locality::{
-    Sizes, curve_table, mix_table, phase_table, reuse_table, stride_table, working_set_table,
+    Sizes, curve_table, mix_table, optimal_table, phase_table, reuse_table, stride_table,
+    working_set_table,
 };
 pub use machines::{machine_table, machine_text};
 pub use profile_file::{PROFILE_MAGIC, StoredArc, StoredInsn, StoredMap, StoredProfile};

@@ -3,7 +3,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_model::{
-    InsnMixReport, Interval, MissRatioCurve, Phases, ReuseHistogram, StrideReport, WorkingSetPoint,
+    InsnMixReport, Interval, MissRatioCurve, OptimalReport, Phases, ReuseHistogram, StrideReport,
+    WorkingSetPoint,
 };
 
 use crate::table::{Cell, Table};
@@ -18,22 +19,55 @@ pub enum Sizes {
     All,
 }
 
-/// The miss ratio of fully associative LRU caches by size.
+/// The miss ratio of fully associative LRU caches by size, from `least` lines on.
 #[must_use]
-pub fn curve_table(curve: &MissRatioCurve, line: u32, sizes: Sizes) -> Table {
+pub fn curve_table(curve: &MissRatioCurve, line: u32, sizes: Sizes, least: u64) -> Table {
     let mut table =
         Table::new(&[("size", "size"), ("lines", "lines"), ("miss_ratio", "miss ratio")]);
     let last = curve.points.last().map_or(0, |point| point.lines);
     let lines: Vec<u64> = match sizes {
         Sizes::All => curve.points.iter().map(|point| point.lines).collect(),
         Sizes::Doublings => {
-            let enough = last.max(1).checked_next_power_of_two().unwrap_or(u64::MAX);
+            let enough = last.max(least).max(1).checked_next_power_of_two().unwrap_or(u64::MAX);
             (0..63).map(|shift| 1 << shift).take_while(|&lines| lines <= enough).collect()
         }
     };
-    for lines in lines {
+    for lines in lines.into_iter().filter(|&lines| lines >= least) {
         let bytes = lines.saturating_mul(u64::from(line));
         table.row([Cell::Bytes(bytes), Cell::Count(lines), Cell::Share(curve.at(lines))]);
+    }
+    table
+}
+
+/// The fewest possible misses of caches beside those of LRU: two rows a cache.
+#[must_use]
+pub fn optimal_table<'a>(reports: impl IntoIterator<Item = (&'a str, &'a OptimalReport)>) -> Table {
+    let mut table = Table::new(&[
+        ("cache", "cache"),
+        ("replacement", "replacement"),
+        ("accesses", "accesses"),
+        ("misses", "misses"),
+        ("miss_ratio", "miss ratio"),
+        ("fetch_misses", "fetch misses"),
+        ("load_misses", "load misses"),
+        ("store_misses", "store misses"),
+        ("cut", "cut short"),
+    ]);
+    for (name, report) in reports {
+        let accesses = report.accesses.total();
+        for (policy, misses) in [("lru", report.lru), ("optimal", report.misses)] {
+            table.row([
+                name.into(),
+                policy.into(),
+                Cell::Count(accesses),
+                Cell::Count(misses.total()),
+                Cell::ratio(misses.total(), accesses),
+                Cell::Count(misses.fetch),
+                Cell::Count(misses.load),
+                Cell::Count(misses.store),
+                if report.cut { "yes" } else { "no" }.into(),
+            ]);
+        }
     }
     table
 }

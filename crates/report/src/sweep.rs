@@ -2,8 +2,9 @@
 //! combination.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_model::{Grid, GridPoint, SweepCache, parse_size};
+use ichnos_model::{CacheStats, Grid, GridPoint, SweepCache, parse_size};
 
+use crate::caches::{class_columns, classes};
 use crate::table::{Cell, Table};
 
 /// The results of a sweep: `results` has one list of caches for each point.
@@ -18,25 +19,40 @@ pub fn sweep_table(grid: &Grid, points: &[GridPoint], results: &[Vec<SweepCache>
         ("accesses", "accesses"),
         ("misses", "misses"),
         ("miss_ratio", "miss ratio"),
+        ("mpki", "MPKI"),
         ("fetch_misses", "fetch misses"),
         ("load_misses", "load misses"),
         ("store_misses", "store misses"),
+        ("write_backs", "write-backs"),
     ] {
         table.column(key, title);
     }
+    let classified = results.iter().flatten().any(|cache| cache.classified);
+    if classified {
+        class_columns(&mut table);
+    }
+    table.column_unless_zero("write_throughs", "write-throughs");
+    table.column_unless_zero("prefetches", "prefetches");
     for (point, caches) in points.iter().zip(results) {
         for cache in caches {
             let values = grid.axes.iter().zip(&point.values);
             let values = values.map(|(axis, value)| shown(&axis.field, value));
-            table.row(values.chain([
+            let known = |count: fn(&CacheStats) -> u64| cache.stats.as_ref().map(count).into();
+            let sorted = cache.stats.unwrap_or_default();
+            let classes = classes(&sorted, cache.classified).into_iter().filter(|_| classified);
+            let counts = [
                 Cell::Text(cache.name.clone()),
                 Cell::Count(cache.accesses.total()),
                 Cell::Count(cache.misses.total()),
                 Cell::ratio(cache.misses.total(), cache.accesses.total()),
+                Cell::per_thousand(cache.misses.total(), cache.instructions),
                 Cell::Count(cache.misses.fetch),
                 Cell::Count(cache.misses.load),
                 Cell::Count(cache.misses.store),
-            ]));
+                known(|stats| stats.write_backs),
+            ];
+            let traffic = [known(|stats| stats.write_throughs), known(|stats| stats.prefetches)];
+            table.row(values.chain(counts).chain(classes).chain(traffic));
         }
     }
     table

@@ -66,6 +66,16 @@ pub struct Table {
 struct Column {
     key: String,
     title: String,
+    text: InText,
+}
+
+/// Whether text has a column; CSV and JSON have them all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum InText {
+    Always,
+    /// If it is not all zeros.
+    NotZero,
+    Never,
 }
 
 impl Table {
@@ -81,7 +91,21 @@ impl Table {
 
     /// Adds a column on the right.
     pub fn column(&mut self, key: &str, title: &str) -> &mut Self {
-        self.columns.push(Column { key: key.into(), title: title.into() });
+        self.add(key, title, InText::Always)
+    }
+
+    /// Adds a column that text leaves out if there are only zeros in it.
+    pub fn column_unless_zero(&mut self, key: &str, title: &str) -> &mut Self {
+        self.add(key, title, InText::NotZero)
+    }
+
+    /// Adds a column that text leaves out.
+    pub fn column_of_data(&mut self, key: &str) -> &mut Self {
+        self.add(key, key, InText::Never)
+    }
+
+    fn add(&mut self, key: &str, title: &str, text: InText) -> &mut Self {
+        self.columns.push(Column { key: key.into(), title: title.into(), text });
         for row in &mut self.rows {
             row.push(Cell::Empty);
         }
@@ -111,14 +135,15 @@ impl Table {
     /// Aligned text: titles, then rows; words to the left, numbers to the right.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let shown: Vec<Vec<String>> =
-            self.rows.iter().map(|row| row.iter().map(Cell::shown).collect()).collect();
-        let titles: Vec<_> = self.columns.iter().map(|c| c.title.clone()).collect();
+        let columns: Vec<usize> = (0..self.columns.len()).filter(|&i| self.is_in_text(i)).collect();
+        let row = |row: &Vec<Cell>| columns.iter().map(|&i| row[i].shown()).collect();
+        let shown: Vec<Vec<String>> = self.rows.iter().map(row).collect();
+        let titles: Vec<_> = columns.iter().map(|&i| self.columns[i].title.clone()).collect();
         let all = || std::iter::once(&titles).chain(&shown);
         let width =
             |i| all().filter_map(|row| row.get(i)).map(|text: &String| text.chars().count()).max();
-        let widths: Vec<_> = (0..self.columns.len()).map(|i| width(i).unwrap_or(0)).collect();
-        let numeric: Vec<_> = (0..self.columns.len()).map(|i| self.is_numeric(i)).collect();
+        let widths: Vec<_> = (0..columns.len()).map(|i| width(i).unwrap_or(0)).collect();
+        let numeric: Vec<_> = columns.iter().map(|&i| self.is_numeric(i)).collect();
         let mut out = String::new();
         for row in all() {
             let mut line = String::new();
@@ -156,6 +181,15 @@ impl Table {
             pairs.map(|(c, cell)| (c.key.clone(), cell.json())).collect::<Map<_, _>>().into()
         };
         self.rows.iter().map(object).collect()
+    }
+
+    fn is_in_text(&self, column: usize) -> bool {
+        let mut cells = self.rows.iter().filter_map(|row| row.get(column));
+        match self.columns[column].text {
+            InText::Always => true,
+            InText::NotZero => !cells.all(|cell| matches!(cell, Cell::Count(0) | Cell::Empty)),
+            InText::Never => false,
+        }
     }
 
     fn is_numeric(&self, column: usize) -> bool {
@@ -239,6 +273,17 @@ main, \"x\"     1,234,567     12.50%
 é                     5          -
 ";
         assert_eq!(table().to_text(), expected);
+    }
+
+    #[test]
+    fn text_leaves_out_zeros_and_data() {
+        let mut table = Table::new(&[("name", "name")]);
+        table.column_unless_zero("a", "a").column_unless_zero("b", "b").column_of_data("c");
+        table.row(["x".into(), 0.into(), 0.into(), 7.into()]);
+        table.row(["y".into(), Cell::Empty, 5.into(), 8.into()]);
+        assert_eq!(table.to_text(), "name  b\nx     0\ny     5\n");
+        assert_eq!(table.to_csv(), "name,a,b,c\r\nx,0,0,7\r\ny,,5,8\r\n");
+        assert_eq!(table.to_json()[0]["c"], 7);
     }
 
     #[test]

@@ -33,7 +33,7 @@ use crate::subject::{Subject, SubjectArgs};
 Examples:
   ichnos sim -- ls /usr/share
   ichnos sim --machine zen3 --tlb --branch tage ls.ichnos
-  ichnos sim --l1d 48K,12,64,plru --l2 2M,16,64,3c --l3 none ls.ichnos
+  ichnos sim --l1d 32K,8,64,plru --l2 2M,16,64,3c --l3 none ls.ichnos
   ichnos sim --sweep l1d.size=8K..1M,l1d.ways=1,2,4,8 --csv ls.ichnos
   ichnos sim --sample 1M:10K:50K big.ichnos
   ichnos sim --profile prog.profile -- ./prog.riscv && ichnos annotate prog.profile

@@ -5,6 +5,7 @@
 mod annotate;
 mod choice;
 mod cloned;
+mod configure;
 mod equality;
 mod failures;
 mod inline;

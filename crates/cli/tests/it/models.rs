@@ -10,7 +10,7 @@ use crate::support::{Folder, ask, good, ichnos, sample, shell};
 
 /// The message of a verb that must fail.
 #[track_caller]
-fn fails(verb: &str, args: &[&str]) -> String {
+pub fn fails(verb: &str, args: &[&str]) -> String {
     let run = ichnos(sample().0, &[&[verb], args, &["sort.ichnos"]].concat());
     assert_eq!(run.status, 2, "{}{}", run.stdout, run.stderr);
     run.stderr
@@ -18,12 +18,12 @@ fn fails(verb: &str, args: &[&str]) -> String {
 
 /// The number under a key of the row that has `name` under another key.
 #[track_caller]
-fn cell(rows: &Value, (key, name): (&str, &str), column: &str) -> u64 {
+pub fn cell(rows: &Value, (key, name): (&str, &str), column: &str) -> u64 {
     let row = rows.as_array().unwrap().iter().find(|row| row[key] == name);
     row.unwrap_or_else(|| panic!("no {name} in {rows}"))[column].as_u64().unwrap()
 }
 
-fn sum(rows: &Value, column: &str) -> u64 {
+pub fn sum(rows: &Value, column: &str) -> u64 {
     rows.as_array().unwrap().iter().map(|row| row[column].as_u64().unwrap()).sum()
 }
 
@@ -276,6 +276,10 @@ fn the_curve_is_what_fully_associative_caches_say() {
         let [sampled, exact] = [sampled, exact].map(|row| row["miss_ratio"].as_f64().unwrap());
         assert!((sampled - exact).abs() < 1e-6, "{sampled} {exact}");
     }
+    // One line in 16 tells nothing of caches of less.
+    let some = ask("locality", &["--show", "curve", "--shards", "16"]);
+    assert_eq!(some["least_lines"].as_u64(), Some(16));
+    assert_eq!(some["curve"][0]["lines"].as_u64(), Some(16));
     let every = ask("locality", &["--show", "curve", "--all-sizes"]);
     assert!(every["curve"].as_array().unwrap().len() > answer["curve"].as_array().unwrap().len());
 }

@@ -82,6 +82,21 @@ impl DirectionConfig {
         ),
     ];
 
+    /// The names of all sizes that predictors have.
+    pub const SIZES: [&'static str; 11] = [
+        "log_entries",
+        "history",
+        "entries",
+        "log_local",
+        "local_history",
+        "log_global",
+        "tables",
+        "log_bimodal",
+        "tag_bits",
+        "shortest",
+        "longest",
+    ];
+
     /// The predictor of that name in its usual size.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {

@@ -18,10 +18,25 @@ pub(super) fn hierarchy(config: &HierarchyConfig) -> Result<(), Error> {
             stand_alone(config, at, &name, cache)?;
         }
     }
+    let levels = config.levels.iter().map(|level| level.name.clone());
+    once(levels)?;
+    once(config.levels.iter().flat_map(named).map(|(name, _)| name))?;
     for pair in config.levels.windows(2) {
         if let [above, below] = pair {
             neighbours(above, below)?;
         }
+    }
+    Ok(())
+}
+
+/// Checks that no two have the same name: counts are told apart by it.
+fn once(names: impl Iterator<Item = String>) -> Result<(), Error> {
+    let mut seen = Vec::new();
+    for name in names {
+        if seen.contains(&name) {
+            return Err(conflict(&format!("{name}.name"), "there are two of this name"));
+        }
+        seen.push(name);
     }
     Ok(())
 }
@@ -69,7 +84,7 @@ fn stand_alone(
     }
     if cache.victim_lines > 0 && cache.write == WritePolicy::Through {
         return Err(conflict(
-            &field("victim_lines"),
+            &field("victim"),
             "a victim cache hands dirty lines back, which a write-through cache cannot take",
         ));
     }

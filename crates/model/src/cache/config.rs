@@ -100,8 +100,10 @@ impl CacheConfig {
         // Tags take eight bytes a line: two gibibytes for the largest cache.
         range(&field("lines"), self.lines(), 1, 1 << 28)?;
         self.replacement.check(name, self.ways)?;
-        if self.placement != Placement::Modulo {
-            power_of_two(&field("sets"), self.sets())?;
+        if self.placement != Placement::Modulo && !self.sets().is_power_of_two() {
+            let setting = if self.placement == Placement::XorHash { "xor" } else { "skewed" };
+            let (field, got) = (field("sets"), self.sets());
+            return Err(Error::Unsuited { field, got, needs: "a power of two", setting });
         }
         let skewable = matches!(self.replacement, Replacement::Lru | Replacement::Random { .. });
         if self.placement == Placement::Skewed && !skewable {
@@ -110,7 +112,7 @@ impl CacheConfig {
                 "a skewed cache has no sets to order, so its replacement must be lru or random",
             ));
         }
-        range(&field("victim_lines"), u64::from(self.victim_lines), 0, 1 << 16)?;
+        range(&field("victim"), u64::from(self.victim_lines), 0, 1 << 16)?;
         range(&field("sectors"), u64::from(self.sectors), 1, 64)?;
         power_of_two(&field("sectors"), u64::from(self.sectors))?;
         range(&field("sectors"), u64::from(self.sectors), 1, u64::from(self.line) / 8)?;

@@ -8,7 +8,6 @@ use super::config::{
 };
 use super::short::small;
 use crate::Error;
-use crate::prefetch::PrefetchConfig;
 use crate::size::parse_size;
 
 impl HierarchyConfig {
@@ -23,7 +22,7 @@ impl HierarchyConfig {
     /// caches.set("l2.ways", "16")?;
     /// caches.check()?;
     /// let wrong = caches.set("l2.colour", "red").unwrap_err();
-    /// assert!(wrong.to_string().starts_with("l2.colour: expected a field"));
+    /// assert!(wrong.to_string().starts_with("l2.colour: expected a field of a cache: size, ways"));
     /// # Ok::<(), ichnos_model::Error>(())
     /// ```
     ///
@@ -51,13 +50,31 @@ impl HierarchyConfig {
             }
             _ => {}
         }
-        let Some((name, part)) = field.split_once('.') else { return Err(unknown(field)) };
+        let Some((name, part)) = field.split_once('.') else { return Err(self.unknown(field)) };
         if part == "sharing" {
-            let level = self.levels.iter_mut().find(|level| level.name == name);
-            level.ok_or_else(|| unknown(field))?.sharing = choose(field, value, SHARING)?;
+            let Some(at) = self.levels.iter().position(|level| level.name == name) else {
+                return Err(self.unknown(field));
+            };
+            self.levels[at].sharing = choose(field, value, SHARING)?;
             return Ok(());
         }
-        self.cache_mut(name).ok_or_else(|| unknown(field))?.set(name, part, value)
+        match self.cache_mut(name) {
+            Some(cache) => cache.set(name, part, value),
+            None => Err(self.unknown(field)),
+        }
+    }
+
+    /// The error of a field that no cache here has.
+    fn unknown(&self, field: &str) -> Error {
+        let caches = self.levels.iter().flat_map(super::check::named).map(|(name, _)| name);
+        let levels = self.levels.iter().map(|level| level.name.as_str());
+        let known = format!(
+            "a field of a cache ({}), the sharing of a level ({}), or straddle, modify, hints or \
+             cores",
+            caches.collect::<Vec<_>>().join(", "),
+            levels.collect::<Vec<_>>().join(", "),
+        );
+        Error::Word { field: field.to_owned(), got: field.to_owned(), known }
     }
 
     /// The cache of that name: `l1i`, `l1d`, `l2`.
@@ -87,10 +104,16 @@ impl CacheConfig {
             "line" => self.line = number()?,
             "victim" => self.victim_lines = number()?,
             "sectors" => self.sectors = number()?,
-            "prefetch" if value == "none" => self.prefetch = PrefetchConfig::None,
             "replacement" | "placement" | "write" | "allocate" | "inclusion" | "classify"
-            | "prefetch" => self.word(&field, value)?,
-            _ => return Err(unknown(&field)),
+            | "prefetch" => self.set_word(&field, part, value)?,
+            _ => {
+                return Err(Error::Text {
+                    got: part.to_owned(),
+                    field,
+                    expected: "a field of a cache: size, ways, line, replacement, placement, \
+                               write, allocate, inclusion, victim, sectors, classify or prefetch",
+                });
+            }
         }
         Ok(())
     }
@@ -115,19 +138,10 @@ fn choose<T: Copy>(field: &str, value: &str, known: &[(&'static str, T)]) -> Res
     })
 }
 
-fn unknown(field: &str) -> Error {
-    Error::Text {
-        field: field.to_owned(),
-        got: field.to_owned(),
-        expected: "a field such as l1d.size, l2.ways, l2.line, .replacement, .placement, .write, \
-                   .allocate, .inclusion, .victim, .sectors, .classify, .prefetch or .sharing of a \
-                   cache that there is; or straddle, modify, hints or cores",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prefetch::PrefetchConfig;
     use crate::{Inclusion, Replacement};
 
     fn base() -> HierarchyConfig {
@@ -178,7 +192,14 @@ mod tests {
         let mut config = base();
         for (field, value, begin) in [
             ("l1.size", "1K", "l1.size: expected a field"),
-            ("l2d.size", "1K", "l2d.size: expected a field"),
+            (
+                "l2d.size",
+                "1K",
+                "l2d.size: expected a field of a cache (l1i, l1d, l2), the sharing of",
+            ),
+            ("l1d.colour", "red", "l1d.colour: expected a field of a cache: size, ways, line"),
+            ("l1d.replacement", "stream", "l1d.replacement: expected lru, plru"),
+            ("l1d.write", "allocate", "l1d.write: expected write-back, write-through"),
             ("l1d.size", "many", "l1d.size: expected a size"),
             ("l1d.replacement", "best", "l1d.replacement: expected lru, plru"),
             ("l2.sharing", "all", "l2.sharing: expected private or shared"),

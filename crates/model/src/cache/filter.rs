@@ -397,8 +397,9 @@ impl<O: Observe> Hierarchy<O> {
     /// Adds instructions, and hits of a thread's first-level caches, that the
     /// filter kept back.
     pub fn count_hits(&mut self, id: ThreadId, instructions: u64, hits: ByKind) {
-        self.instructions += instructions;
-        let ports = self.last_thread(id).ports;
+        let thread = self.last_thread(id);
+        let ports = thread.ports;
+        self.count_instructions(thread.core, instructions);
         for kind in Kind::ALL {
             if let Some(node) = self.graph.nodes.get_mut(Self::entry(ports, kind)) {
                 node.stats.accesses[kind] += hits[kind];

@@ -61,6 +61,8 @@ pub struct Hierarchy<O = Unobserved> {
     idle: BTreeSet<u32>,
     threads: HashMap<ThreadId, Thread>,
     pub(super) instructions: u64,
+    /// The instructions of each core.
+    by_core: Vec<u64>,
     longest: u32,
     pub(super) behind_filter: bool,
     /// The thread of the last single reference.
@@ -93,7 +95,7 @@ struct Label {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Thread {
     pub(super) id: ThreadId,
-    core: u32,
+    pub(super) core: u32,
     pub(super) ports: Ports,
     pub(super) space: u64,
     pub(super) pc: GuestVa,
@@ -150,6 +152,7 @@ impl<O: Observe> Hierarchy<O> {
             idle: BTreeSet::new(),
             threads: HashMap::new(),
             instructions: 0,
+            by_core: Vec::new(),
             longest: if config.straddle == Straddle::One { shortest } else { u32::MAX },
             behind_filter: filter == Placing::BehindFilter,
             last: None,
@@ -232,6 +235,9 @@ impl<O: Observe> Hierarchy<O> {
         }
         let ports = self.build(Sharing::Private, self.shared, Some(core));
         self.cores.insert(core, ports);
+        if self.by_core.len() <= core as usize {
+            self.by_core.resize(core as usize + 1, 0);
+        }
         ports
     }
 
@@ -261,10 +267,16 @@ impl<O: Observe> Hierarchy<O> {
                 name: label.name.clone(),
                 level: label.level,
                 core: label.core,
+                classified: node.classifies(),
                 stats: node.stats,
             })
             .collect();
-        HierarchyReport { instructions: self.instructions, caches, memory: self.graph.memory }
+        HierarchyReport {
+            instructions: self.instructions,
+            by_core: self.by_core.clone(),
+            caches,
+            memory: self.graph.memory,
+        }
     }
 
     /// Forgets all counts and keeps the contents: the end of a warm-up.
@@ -274,6 +286,16 @@ impl<O: Observe> Hierarchy<O> {
         }
         self.graph.memory = Default::default();
         self.instructions = 0;
+        self.by_core.fill(0);
+    }
+
+    /// Counts instructions of a core; a later count may take some of them back.
+    #[inline]
+    pub(super) fn count_instructions(&mut self, core: u32, count: u64) {
+        self.instructions = self.instructions.wrapping_add(count);
+        if let Some(own) = self.by_core.get_mut(core as usize) {
+            *own = own.wrapping_add(count);
+        }
     }
 
     /// The caches themselves, for tests of their contents.
@@ -408,8 +430,8 @@ impl<O: Observe> Sink for Hierarchy<O> {
     }
 
     fn held(&mut self, id: ThreadId, held: &Held) -> Result<bool, Infallible> {
-        let ports = self.thread(id).ports;
-        self.count_held(ports, held);
+        let thread = self.thread(id);
+        self.count_held(&thread, held);
         Ok(true)
     }
 

@@ -113,6 +113,11 @@ impl Node {
         }
     }
 
+    /// Whether misses are sorted by their cause.
+    pub(super) const fn classifies(&self) -> bool {
+        self.classifier.is_some()
+    }
+
     /// Makes an empty cache one that a filter may stand before.
     pub(crate) fn put_behind_filter(&mut self, config: &CacheConfig) {
         let front = Front::new(config, self.plain, &mut self.array);

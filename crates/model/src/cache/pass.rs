@@ -269,7 +269,7 @@ impl<O: Observe> Hierarchy<O> {
     fn leave_pass(&mut self, pass: Pass) -> Thread {
         self.settle_back(&pass);
         let Pass { thread, settled, .. } = pass;
-        self.instructions += pass.instructions;
+        self.count_instructions(thread.core, pass.instructions);
         self.graph.count_settled(thread.ports.code, ByKind::new(settled.fetch, 0, 0));
         self.graph.count_settled(thread.ports.data, ByKind { fetch: 0, ..settled });
         thread

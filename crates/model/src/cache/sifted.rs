@@ -14,7 +14,7 @@ use super::config::{
 };
 use super::entry::DIRTY;
 use super::graph::{MEMORY, Request};
-use super::hierarchy::{Hierarchy, Ports, Thread};
+use super::hierarchy::{Hierarchy, Thread};
 use super::node::{Node, Part};
 use super::observe::Observe;
 use crate::prefetch::PrefetchConfig;
@@ -75,7 +75,7 @@ impl<O: Observe> Hierarchy<O> {
     fn told_line(&mut self, thread: &Thread, line: Line) {
         match line {
             Line::Fetch(addr) => {
-                self.instructions = self.instructions.wrapping_add(1);
+                self.count_instructions(thread.core, 1);
                 self.touch(thread, Kind::Fetch, addr, 1);
             }
             Line::Load(addr) => self.touch(thread, Kind::Load, addr, 1),
@@ -85,7 +85,7 @@ impl<O: Observe> Hierarchy<O> {
             Line::Instead { comes, line, goes } => {
                 let kind = match comes {
                     Use::Fetch => {
-                        self.instructions = self.instructions.wrapping_add(1);
+                        self.count_instructions(thread.core, 1);
                         Kind::Fetch
                     }
                     Use::Load => Kind::Load,
@@ -114,8 +114,9 @@ impl<O: Observe> Hierarchy<O> {
     }
 
     /// Counts what was kept back from the caches of a core: hits of the first level.
-    pub(super) fn count_held(&mut self, ports: Ports, held: &Held) {
-        self.instructions = self.instructions.wrapping_add(held.insns);
+    pub(super) fn count_held(&mut self, thread: &Thread, held: &Held) {
+        self.count_instructions(thread.core, held.insns);
+        let ports = thread.ports;
         let fetches = held.insns.wrapping_add(held.across);
         self.graph.count_settled(ports.code, ByKind::new(fetches, 0, 0));
         self.graph.count_settled(ports.data, ByKind::new(0, held.loads, held.stores));

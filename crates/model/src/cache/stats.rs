@@ -110,6 +110,8 @@ pub struct InstanceReport {
     pub level: u32,
     /// Which core's it is, if it is private.
     pub core: Option<u32>,
+    /// Whether its misses are sorted into compulsory, capacity and conflict ones.
+    pub classified: bool,
     /// Its counts.
     pub stats: CacheStats,
 }
@@ -119,6 +121,8 @@ pub struct InstanceReport {
 pub struct HierarchyReport {
     /// Instructions seen.
     pub instructions: u64,
+    /// Those of each core, by its number.
+    pub by_core: Vec<u64>,
     /// Each cache, nearest first, those of one name core by core.
     pub caches: Vec<InstanceReport>,
     /// What reached memory.
@@ -135,6 +139,19 @@ impl HierarchyReport {
             sum += &cache.stats;
         }
         Some(sum)
+    }
+
+    /// The instructions that a cache served: those of its core, if it is private.
+    #[must_use]
+    pub fn instructions_of(&self, cache: &InstanceReport) -> u64 {
+        let own = cache.core.and_then(|core| self.by_core.get(core as usize));
+        own.copied().unwrap_or(self.instructions)
+    }
+
+    /// Whether misses of the caches of that name are sorted by cause.
+    #[must_use]
+    pub fn is_classified(&self, name: &str) -> bool {
+        self.caches.iter().any(|cache| cache.name == name && cache.classified)
     }
 
     /// The names of the caches, each once, nearest first.

@@ -50,18 +50,20 @@ impl Lines {
         matches!(self.references, References::Data)
     }
 
-    /// As [`Lines::each`], for the data accesses of blocks.
+    /// As [`Lines::each`], for the data accesses of blocks. Gives the number of instructions.
     #[inline(always)]
     pub(crate) fn each_of_blocks(
         self,
         told: &Blocks<'_>,
         outlines: &mut Outlines,
         mut each: impl FnMut(Kind, LineAddr),
-    ) {
+    ) -> u64 {
+        let mut instructions = 0;
         let space = self.space >> self.shift;
         let mut words = told.words.iter();
         for &id in told.blocks {
             let outline = outlines.get(id, told.shapes);
+            instructions += u64::from(outline.insns);
             for (step, &word) in outlines.steps(&outline).iter().zip(&mut words) {
                 let kind = match step.what {
                     What::Load => Kind::Load,
@@ -72,16 +74,22 @@ impl Lines {
                 lines_of(addr, step.size, self.shift, |l| each(kind, LineAddr(l.0 ^ space)));
             }
         }
+        instructions
     }
 
     /// Calls `each` with the kind and every line that a record references, in
-    /// order; a reference across lines counts once for each line.
+    /// order; a reference across lines counts once for each line. Gives the number of
+    /// instructions.
     #[inline(always)]
-    pub(crate) fn each(self, records: &[Record], mut each: impl FnMut(Kind, LineAddr)) {
+    pub(crate) fn each(self, records: &[Record], mut each: impl FnMut(Kind, LineAddr)) -> u64 {
+        let mut instructions = 0;
         let space = self.space >> self.shift;
         for record in records {
             let (kind, addr, size) = match *record {
-                Record::Insn { len, pc, .. } => (Kind::Fetch, pc, u32::from(len)),
+                Record::Insn { len, pc, .. } => {
+                    instructions += 1;
+                    (Kind::Fetch, pc, u32::from(len))
+                }
                 Record::Load { size, addr, .. } => (Kind::Load, addr, size),
                 Record::Store { size, addr, .. } => (Kind::Store, addr, size),
                 _ => continue,
@@ -90,6 +98,7 @@ impl Lines {
                 lines_of(addr, size, self.shift, |line| each(kind, LineAddr(line.0 ^ space)));
             }
         }
+        instructions
     }
 }
 

@@ -79,6 +79,13 @@ impl Shards {
         self.threshold as f64 / (1u64 << BITS) as f64
     }
 
+    /// The least size in lines of which the sample tells something: two watched lines
+    /// stand so far apart on average.
+    #[must_use]
+    pub fn resolution(&self) -> u64 {
+        (1u64 << BITS).div_ceil(self.threshold.max(1))
+    }
+
     /// Takes one reference.
     #[inline]
     pub fn reference(&mut self, line: LineAddr) {

@@ -5,7 +5,7 @@
 //! point.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::error::range;
+use crate::error::{conflict, range};
 use crate::size::parse_size;
 use crate::{Error, HierarchyConfig};
 
@@ -60,7 +60,12 @@ impl Grid {
             let begins = item.split_once('=').filter(|(field, _)| is_field(field));
             let value = match begins {
                 Some((field, value)) => {
-                    grid.axes.push(Axis { field: field.trim().to_owned(), values: Vec::new() });
+                    let field = field.trim();
+                    if grid.axes.iter().any(|axis| axis.field == field) {
+                        let why = "the field is swept twice; give all its values at once";
+                        return Err(conflict(field, why));
+                    }
+                    grid.axes.push(Axis { field: field.to_owned(), values: Vec::new() });
                     value.trim()
                 }
                 None => item,
@@ -99,9 +104,17 @@ impl Grid {
             points = next;
         }
         for point in &points {
-            point.config.check()?;
+            point.config.check().map_err(|error| self.impossible(point, error))?;
         }
         Ok(points)
+    }
+
+    /// The error of a combination, which says which one it is.
+    fn impossible(&self, point: &GridPoint, error: Error) -> Error {
+        let values = self.axes.iter().zip(&point.values);
+        let values: Vec<_> =
+            values.map(|(axis, value)| format!("{}={value}", axis.field)).collect();
+        Error::Point { values: values.join(","), error: Box::new(error) }
     }
 }
 
@@ -156,7 +169,12 @@ mod tests {
             ("l1d.size=8K..x", "l1d.size: expected a size"),
             ("l1d.size=8K..4K", "l1d.size must lie between 1 and 4096, but is 8192"),
             ("l1x.size=8K", "l1x.size: expected a field"),
-            ("l1d.ways=3", "l1d.size must be a multiple of 192"),
+            (
+                "l1d.size=8K,12K,l1d.ways=2,3",
+                "l1d.size must be a multiple of 192 (ways times line), but is 8192, in the \
+                 combination l1d.size=8K,l1d.ways=3",
+            ),
+            ("l1d.size=8K,l1d.size=16K", "l1d.size: the field is swept twice"),
         ] {
             let error = Grid::parse(text).and_then(|grid| grid.points(&base()));
             let message = error.expect_err(text).to_string();

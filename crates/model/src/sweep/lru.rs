@@ -52,6 +52,7 @@ pub struct LruSweep {
     spaces: Spaces,
     chains: Vec<Chain>,
     outlines: Outlines,
+    instructions: u64,
 }
 
 /// All layers of one line size.
@@ -109,7 +110,8 @@ impl LruSweep {
             }
         }
         let (spaces, outlines) = (Spaces::default(), Outlines::default());
-        Ok(Self { configs: configs.to_vec(), references, spaces, chains, outlines })
+        let (configs, instructions) = (configs.to_vec(), 0);
+        Ok(Self { configs, references, spaces, chains, outlines, instructions })
     }
 
     /// Whether a cache is one that a sweep can simulate.
@@ -125,6 +127,12 @@ impl LruSweep {
         } else {
             Err(conflict(name, "one pass for many caches needs plain LRU caches"))
         }
+    }
+
+    /// Instructions so far; none if there are no caches to show them to.
+    #[must_use]
+    pub const fn instructions(&self) -> u64 {
+        self.instructions
     }
 
     /// The counts so far, in the order in which the caches were given.
@@ -215,10 +223,13 @@ impl Sink for LruSweep {
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
         let space = self.spaces.of(batch.thread);
+        let mut instructions = 0;
         for chain in &mut self.chains {
             let lines = Lines { references: self.references, shift: chain.shift, space };
-            lines.each(batch.records, |kind, line| chain.reference(kind, line.0));
+            // The same for each line size.
+            instructions = lines.each(batch.records, |kind, line| chain.reference(kind, line.0));
         }
+        self.instructions += instructions;
         Ok(true)
     }
 
@@ -228,12 +239,14 @@ impl Sink for LruSweep {
 
     fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, Infallible> {
         let space = self.spaces.of(blocks.thread);
+        let mut instructions = 0;
         for chain in &mut self.chains {
             let lines = Lines { references: self.references, shift: chain.shift, space };
-            lines.each_of_blocks(blocks, &mut self.outlines, |kind, line| {
+            instructions = lines.each_of_blocks(blocks, &mut self.outlines, |kind, line| {
                 chain.reference(kind, line.0);
             });
         }
+        self.instructions += instructions;
         Ok(true)
     }
 

@@ -4,7 +4,8 @@
 //! The one-pass method answers for hierarchies of a single level of plain LRU
 //! caches with a power of two of sets, under the default counting of straddling
 //! accesses and read-modify-writes; with several threads in the trace it applies
-//! to shared caches only, so private ones go the other way.
+//! to shared caches only, so private ones go the other way. It counts no traffic:
+//! with a write-through cache everything goes the other way, too.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::convert::Infallible;
@@ -15,11 +16,12 @@ use ichnos_base::{About, Batch, Blocks, Event, Sink, ThreadId};
 use super::lru::LruSweep;
 use super::parallel::Parallel;
 use crate::cache::{
-    CacheConfig, Caches, Classify, Hierarchy, HierarchyConfig, Hints, Modify, Sharing, Straddle,
+    CacheConfig, CacheStats, Caches, Classify, Hierarchy, HierarchyConfig, Hints, Modify, Sharing,
+    Straddle, WritePolicy,
 };
 use crate::{ByKind, Error, References};
 
-/// The accesses and misses of one cache of one point.
+/// The counts of one cache of one point.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SweepCache {
     /// The cache's name.
@@ -28,6 +30,12 @@ pub struct SweepCache {
     pub accesses: ByKind,
     /// Its misses.
     pub misses: ByKind,
+    /// The instructions of the run.
+    pub instructions: u64,
+    /// All its counts; the one-pass method knows accesses and misses alone.
+    pub stats: Option<CacheStats>,
+    /// Whether its misses are sorted by cause.
+    pub classified: bool,
 }
 
 /// Simulates many hierarchies over one trace.
@@ -75,7 +83,14 @@ impl Sweep {
                 for (name, sweep) in sweeps {
                     for (result, point) in results.iter_mut().zip(sweep.report()) {
                         let (accesses, misses) = (point.accesses, point.misses);
-                        result.push(SweepCache { name: name.clone(), accesses, misses });
+                        result.push(SweepCache {
+                            name: name.clone(),
+                            accesses,
+                            misses,
+                            instructions: sweep.instructions(),
+                            stats: None,
+                            classified: false,
+                        });
                     }
                 }
                 results
@@ -89,7 +104,14 @@ fn counts(model: &Hierarchy) -> Vec<SweepCache> {
     let report = model.report();
     let total = |name: &str| {
         let stats = report.total(name)?;
-        Some(SweepCache { name: name.to_owned(), accesses: stats.accesses, misses: stats.misses })
+        Some(SweepCache {
+            name: name.to_owned(),
+            accesses: stats.accesses,
+            misses: stats.misses,
+            instructions: report.instructions,
+            stats: Some(stats),
+            classified: report.is_classified(name),
+        })
     };
     report.names().into_iter().filter_map(total).collect()
 }
@@ -140,9 +162,12 @@ fn plain_caches(config: &HierarchyConfig) -> Option<Vec<(String, References, Cac
             write: cache.write,
             ..CacheConfig::new(cache.size, cache.ways, cache.line)
         };
-        *cache == geometry && cache.sets().is_power_of_two() && cache.classify == Classify::No
+        *cache == geometry
+            && cache.write != WritePolicy::Through
+            && cache.sets().is_power_of_two()
+            && cache.classify == Classify::No
     };
-    // Write-through and write-back differ in traffic, not in misses.
+    // Whoever asks for write-through wants to know the traffic.
     caches.iter().all(|(_, _, cache)| plain(cache)).then_some(caches)
 }
 

@@ -177,7 +177,11 @@ impl TlbHierarchyConfig {
     pub fn check(&self) -> Result<(), Error> {
         range("levels", self.levels.len() as u64, 1, 8)?;
         let mut unified = false;
-        for level in &self.levels {
+        for (at, level) in self.levels.iter().enumerate() {
+            if self.levels[..at].iter().any(|other| other.name == level.name) {
+                let field = format!("{}.name", level.name);
+                return Err(conflict(&field, "there are two of this name"));
+            }
             match &level.tlbs {
                 Tlbs::Unified(tlb) => {
                     unified = true;

@@ -2,9 +2,10 @@
 //! laws that hold between levels.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{GuestVa, Record};
+use ichnos_base::{Batch, GuestVa, InsnKind, Record, Sink, ThreadId};
 use ichnos_model::{
-    Allocate, CacheConfig, Hierarchy, HierarchyConfig, Inclusion, Straddle, WritePolicy,
+    Allocate, CacheConfig, Caches, Hierarchy, HierarchyConfig, Inclusion, LevelConfig, Sharing,
+    Straddle, WritePolicy,
 };
 use proptest::prelude::*;
 
@@ -259,4 +260,56 @@ fn sectors_are_fetched_singly() {
     let stats = model.report().total("l1d").expect("it exists");
     assert_eq!((stats.misses.total(), stats.sector_misses), (2, 1));
     assert_eq!(model.report().memory.reads.total(), 2);
+}
+
+/// A core's misses are seen beside its own instructions.
+#[test]
+fn instructions_are_known_by_core() {
+    let cache = CacheConfig::new(1024, 2, 64);
+    let level =
+        |name: &str, caches, sharing| LevelConfig { name: name.to_owned(), caches, sharing };
+    let config = HierarchyConfig {
+        levels: vec![
+            level("l1", Caches::Data(cache.clone()), Sharing::Private),
+            level("l2", Caches::Unified(cache), Sharing::Shared),
+        ],
+        ..HierarchyConfig::default()
+    };
+    let mut model = Hierarchy::new(&config).unwrap();
+    let pair = |at: u64| {
+        [Record::insn(GuestVa(at * 4), 4, InsnKind::OTHER), Record::load(GuestVa(at * 64), 8)]
+    };
+    for (thread, count) in [(0, 30), (1, 10)] {
+        let records: Vec<Record> = (0..count).flat_map(pair).collect();
+        let Ok(_) = model.records(&Batch::new(ThreadId(thread), 0, &records));
+    }
+    let report = model.report();
+    assert_eq!((report.instructions, report.by_core.as_slice()), (40, &[30, 10][..]));
+    let own: Vec<u64> = report.caches.iter().map(|cache| report.instructions_of(cache)).collect();
+    assert_eq!(own, [30, 10, 40]);
+    model.reset_counts();
+    assert_eq!(model.report().by_core, [0, 0]);
+}
+
+/// Counts are told apart by names, so these must differ.
+#[test]
+fn names_are_given_once() {
+    let cache = || CacheConfig::new(1024, 2, 64);
+    let level = |name: &str, caches| LevelConfig {
+        name: name.to_owned(),
+        caches,
+        sharing: Sharing::Shared,
+    };
+    let split = || Caches::Split { code: cache(), data: cache() };
+    for (first, second, want) in [
+        (level("l1", split()), level("l1", split()), "l1.name: there are two of this name"),
+        (
+            level("l1", split()),
+            level("l1i", Caches::Unified(cache())),
+            "l1i.name: there are two of this name",
+        ),
+    ] {
+        let config = HierarchyConfig { levels: vec![first, second], ..HierarchyConfig::default() };
+        assert_eq!(config.check().unwrap_err().to_string(), want);
+    }
 }

@@ -44,7 +44,9 @@ proptest! {
         prop_assert_eq!(report.misses.total(), naive(&lines, sets, ways as usize));
         prop_assert_eq!(report.accesses.total(), lines.len() as u64);
         prop_assert!(!report.cut);
-        prop_assert!(report.misses.total() <= lru.report().total("l1d").unwrap().misses.total());
+        let lru = lru.report().total("l1d").unwrap().misses;
+        prop_assert_eq!(report.lru, lru);
+        prop_assert!(report.misses.total() <= lru.total());
     }
 }
 
@@ -57,4 +59,10 @@ fn stops_at_its_limit() {
     let report = optimal.report();
     assert!(report.cut);
     assert_eq!(report.accesses.total(), 3);
+    // Nothing counts behind the limit, not even what would have hit.
+    feed(&mut optimal, &[access(2, false)]);
+    assert_eq!(optimal.report(), report);
+    let mut full = Optimal::new(&Caches::Data(CacheConfig::new(4096, 1, 64)), 3).unwrap();
+    feed(&mut full, &records[..3]);
+    assert!(!full.report().cut);
 }
