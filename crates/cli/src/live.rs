@@ -75,7 +75,7 @@ fn level(name: &str) -> Result<Level> {
 pub enum Collector {
     /// Single stepping: slow, and right to the last reference.
     Step,
-    /// A code cache inside the program: fast.
+    /// A code cache inside the program: fast, and all of the program, however it was built.
     Exec,
 }
 
@@ -111,10 +111,11 @@ impl LiveArgs {
         self.limit.is_some()
     }
 
-    /// Runs `command` and tells everything to `sink`.
+    /// Runs `command` and tells everything to `sink`. Without a collector, programs built by `ichnos cc` trace
+    /// themselves and others run from the code cache.
     pub fn run<S>(
         &self,
-        collector: Collector,
+        collector: Option<Collector>,
         command: &[OsString],
         values: Values,
         sink: &mut S,
@@ -131,9 +132,9 @@ impl LiveArgs {
             bail!("--gdb and --beside are for riscv64 programs, which {} is not", path.display());
         }
         match collector {
-            Collector::Step => self.step(program, args, values, sink),
-            Collector::Exec if is_noted(program) => self.inline(program, args, values, sink),
-            Collector::Exec => self.exec(program, args, values, sink),
+            Some(Collector::Step) => self.step(program, args, values, sink),
+            None if is_noted(program) => self.inline(program, args, values, sink),
+            Some(Collector::Exec) | None => self.exec(program, args, values, sink),
         }
     }
 

@@ -7,6 +7,7 @@ mod choice;
 mod cloned;
 mod equality;
 mod failures;
+mod gaps;
 mod inline;
 mod inline_compare;
 mod inline_kernels;
