@@ -185,7 +185,11 @@ fn open_foreign(path: &Path, format: Format, options: &ReadOptions) -> Result<An
         let input = Box::new(std::io::BufReader::with_capacity(1 << 20, std::io::stdin()));
         return Ok(ichnos_convert::reader_source(format, input, options)?);
     }
-    Ok(ichnos_convert::open_source(format, path, options)?)
+    let source = ichnos_convert::open_source(format, path, options)?;
+    if std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0) {
+        eprintln!("ichnos: {}: the file is empty", path.display());
+    }
+    Ok(source)
 }
 
 /// The first bytes of a file.

@@ -137,6 +137,9 @@ impl Subject<'_> {
                 live
             }
         };
+        if let Some(why) = live.cut_short {
+            eprintln!("ichnos: {why}; what ran until then is answered for");
+        }
         Ok(live.ending)
     }
 }

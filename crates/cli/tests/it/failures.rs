@@ -230,6 +230,29 @@ fn interrupt_finishes_the_trace() {
     assert_eq!(ichnos(&folder, &["check", "t.ichnos"]).status, 0);
 }
 
+/// A signal for ichnos alone ends it as it would have ended the program, and the answer says that it is cut short.
+#[test]
+fn an_interrupt_is_told_by_status_and_words() {
+    for (signal, status, verb) in [("INT", 130, "sim"), ("TERM", 143, "annotate")] {
+        let folder = Folder::new();
+        let child = Command::new(env!("CARGO_BIN_EXE_ichnos"))
+            .args([verb, "--", "sh", "-c", "echo up > up; while :; do :; done"])
+            .current_dir(folder.path())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while folder.size("up") == 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        native(&folder, "kill", &[&format!("-{signal}"), &child.id().to_string()]);
+        let out = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(status), "{verb}: {said}");
+        assert!(said.contains("ichnos: interrupted; "), "{verb}: {said}");
+    }
+}
+
 #[test]
 fn files_that_are_no_traces() {
     let folder = Folder::new();
