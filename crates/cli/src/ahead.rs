@@ -2,7 +2,7 @@
 //!
 //! A chunk is unpacked alone, into memory; the models hear the chunks in order. Each of the
 //! few unpacking threads holds one chunk, as blocks and addresses: about 5 bytes an instruction, 40 MiB a
-//! chunk. Only what the models of [`crate::simulation`] listen to is kept.
+//! chunk. Only what the models of [`crate::simulation`] listen to is kept, and that there are gaps.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::convert::Infallible;
@@ -11,8 +11,8 @@ use std::ops::Range;
 
 use anyhow::Result;
 use ichnos_base::{
-    Batch, BlockId, Blocks, DriveError, EndStatus, Event, Record, Shapes, Sink, ThreadId,
-    ThreadStart,
+    Batch, BlockId, Blocks, DriveError, EndStatus, Event, GapReason, Record, Shapes, Sink,
+    ThreadId, ThreadStart,
 };
 use ichnos_replay::{Piece, Replay};
 use ichnos_trace::{Reader, Roadmap};
@@ -72,6 +72,7 @@ enum Told {
     Blocks { insns_before: u64, blocks: Range<usize>, words: Range<usize> },
     Start(ThreadStart),
     Migrate(u32),
+    Gap(GapReason),
     End(EndStatus),
 }
 
@@ -91,6 +92,9 @@ impl Chunk {
                 }
                 Told::Start(start) => sink.event(thread, &Event::ThreadStart(start))?,
                 Told::Migrate(cpu) => sink.event(thread, &Event::Migrate { cpu })?,
+                Told::Gap(reason) => {
+                    sink.event(thread, &Event::Gap { reason, insns: None, skipped: None })?
+                }
                 Told::End(status) => sink.event(thread, &Event::ThreadEnd(status))?,
             };
             if !more {
@@ -134,6 +138,7 @@ impl Sink for Chunk {
         let told = match *event {
             Event::ThreadStart(start) => Told::Start(start),
             Event::Migrate { cpu } => Told::Migrate(cpu),
+            Event::Gap { reason, .. } => Told::Gap(reason),
             Event::ThreadEnd(status) => Told::End(status),
             _ => return Ok(true),
         };

@@ -9,11 +9,12 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ichnos_analyze::select::{Others, Select, Selection};
 use ichnos_base::{DriveError, Source, ThreadId, Totals};
 use ichnos_convert::{AnySource, Format, ReadOptions};
 use ichnos_replay::{Order, Replay};
+use ichnos_report::number::thousands;
 use ichnos_trace::{Condition, Reader};
 
 use crate::erase::AnySink;
@@ -41,7 +42,7 @@ pub struct Part {
 }
 
 impl Input {
-    /// Opens a trace: by its contents, or in the format that the user named.
+    /// Opens a trace: by its contents, or in the format that the user named. Says so if it ends early.
     pub fn open(path: &Path, format: Option<Format>, options: &ReadOptions) -> Result<Self> {
         let place = || path.display().to_string();
         if let Some(format) = format {
@@ -54,15 +55,18 @@ impl Input {
             return Ok(Self { path: path.to_owned(), kind: Kind::Foreign(Box::new(source)) });
         }
         let reader = Reader::open(path).with_context(place)?;
+        say_if_unfinished(path, &reader)?;
         Ok(Self { path: path.to_owned(), kind: Kind::Trace(Box::new(reader)) })
     }
 
-    /// Opens an `.ichnos` file.
+    /// Opens an `.ichnos` file, likewise.
     pub fn trace(path: &Path) -> Result<Reader> {
-        head(path)
+        let reader = head(path)
             .map_err(anyhow::Error::from)
             .and_then(|_| Ok(Reader::open(path)?))
-            .with_context(|| path.display().to_string())
+            .with_context(|| path.display().to_string())?;
+        say_if_unfinished(path, &reader)?;
+        Ok(reader)
     }
 
     /// The `.ichnos` file, if it is one.
@@ -158,12 +162,34 @@ where
     })
 }
 
+/// Says that a file ends early and what can be answered for; an error if that is nothing.
+fn say_if_unfinished(path: &Path, reader: &Reader) -> Result<()> {
+    if *reader.condition() == Condition::Complete {
+        return Ok(());
+    }
+    let (place, threads) = (path.display(), reader.threads().len());
+    if threads == 0 {
+        bail!("{place}: the file ends early, before the first part of a thread was whole");
+    }
+    let insns = thousands(reader.totals().insns);
+    let threads = if threads == 1 { "1 thread".into() } else { format!("{threads} threads") };
+    eprintln!(
+        "ichnos: {place}: the file ends early: it was cut short, or its writer was stopped or still writes; \
+         what is whole, {insns} instructions of {threads}, is answered for"
+    );
+    Ok(())
+}
+
 fn open_foreign(path: &Path, format: Format, options: &ReadOptions) -> Result<AnySource> {
     if path.as_os_str() == "-" {
         let input = Box::new(std::io::BufReader::with_capacity(1 << 20, std::io::stdin()));
         return Ok(ichnos_convert::reader_source(format, input, options)?);
     }
-    Ok(ichnos_convert::open_source(format, path, options)?)
+    let source = ichnos_convert::open_source(format, path, options)?;
+    if std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0) {
+        eprintln!("ichnos: {}: the file is empty", path.display());
+    }
+    Ok(source)
 }
 
 /// The first bytes of a file.

@@ -57,10 +57,10 @@ impl KeepArgs {
     }
 
     /// Runs the program under a collector and keeps its trace.
-    pub fn run(&self, collector: Collector, doing: &'static str) -> Result<Ending> {
+    pub fn run(&self, collector: Option<Collector>, doing: &'static str) -> Result<Ending> {
         let values = if self.values { Values::Collect } else { Values::Omit };
         if self.output.as_ref().is_some_and(|o| o.as_os_str() == "none") {
-            if collector == Collector::Exec
+            if collector.is_none()
                 && !self.values
                 && let Some(ending) = self.drain()?
             {
@@ -99,9 +99,9 @@ impl KeepArgs {
     }
 
     /// Runs the program under a collector, counts the records, and keeps nothing.
-    pub fn run_counted(&self, collector: Collector) -> Result<Ending> {
+    pub fn run_counted(&self) -> Result<Ending> {
         let mut sink = Erase(Counted::default());
-        let live = self.live.run(collector, &self.command, Values::Omit, &mut sink)?;
+        let live = self.live.run(None, &self.command, Values::Omit, &mut sink)?;
         let Counted { insns, references } = sink.0;
         if !self.quiet {
             let (insns, references) = (thousands(insns), thousands(references));
@@ -113,7 +113,7 @@ impl KeepArgs {
     /// Runs the program and lets a user's library see what is recorded.
     pub fn run_tool(&self, library: &str, warm_up: u64) -> Result<Ending> {
         let mut sink = Erase(Tool::load(library, warm_up)?);
-        let live = self.live.run(Collector::Exec, &self.command, Values::Omit, &mut sink)?;
+        let live = self.live.run(None, &self.command, Values::Omit, &mut sink)?;
         if !self.quiet {
             eprint!("{}", sink.0.results());
         }
@@ -123,7 +123,7 @@ impl KeepArgs {
     /// Runs a program built by `ichnos cc` and says how its events lie among its instructions.
     pub fn run_events(&self) -> Result<Ending> {
         let mut sink = Erase(Distances::of(&self.command[0])?);
-        let live = self.live.run(Collector::Exec, &self.command, Values::Omit, &mut sink)?;
+        let live = self.live.run(None, &self.command, Values::Omit, &mut sink)?;
         if !self.quiet {
             eprintln!("{}", sink.0);
         }

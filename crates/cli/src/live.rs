@@ -19,7 +19,7 @@ use ichnos_flow::Level;
 use crate::choice::ChoiceArgs;
 use crate::count;
 use crate::exit::Ending;
-use crate::interrupt;
+use crate::interrupt::{self, Interrupt};
 use crate::profiling::Profiling;
 use crate::switcher::Switcher;
 
@@ -75,7 +75,7 @@ fn level(name: &str) -> Result<Level> {
 pub enum Collector {
     /// Single stepping: slow, and right to the last reference.
     Step,
-    /// A code cache inside the program: fast.
+    /// A code cache inside the program: fast, and all of the program, however it was built.
     Exec,
 }
 
@@ -111,10 +111,11 @@ impl LiveArgs {
         self.limit.is_some()
     }
 
-    /// Runs `command` and tells everything to `sink`.
+    /// Runs `command` and tells everything to `sink`. Without a collector, programs built by `ichnos cc` trace
+    /// themselves and others run from the code cache.
     pub fn run<S>(
         &self,
-        collector: Collector,
+        collector: Option<Collector>,
         command: &[OsString],
         values: Values,
         sink: &mut S,
@@ -131,9 +132,9 @@ impl LiveArgs {
             bail!("--gdb and --beside are for riscv64 programs, which {} is not", path.display());
         }
         match collector {
-            Collector::Step => self.step(program, args, values, sink),
-            Collector::Exec if is_noted(program) => self.inline(program, args, values, sink),
-            Collector::Exec => self.exec(program, args, values, sink),
+            Some(Collector::Step) => self.step(program, args, values, sink),
+            None if is_noted(program) => self.inline(program, args, values, sink),
+            Some(Collector::Exec) | None => self.exec(program, args, values, sink),
         }
     }
 
@@ -155,11 +156,17 @@ impl LiveArgs {
             Values::Collect => step::Values::Collect,
         };
         config.limit = self.limit;
-        let stop = interrupt::flag()?;
-        let collector = step::Collector::new(&config).stop_flag(&stop);
+        let interrupt = interrupt::flag()?;
+        let collector = step::Collector::new(&config).stop_flag(&interrupt.stop);
         let outcome = collector.run(sink).map_err(either)?;
+        let stopped = outcome.ending == step::Ending::Stopped;
+        let status = match outcome.status {
+            // It was not waited for any more.
+            EndStatus::Unknown if stopped => KILLED,
+            status => shell_status(status),
+        };
         Ok(Live {
-            ending: Ending::Program(shell_status(outcome.status)),
+            ending: Ending::Program(ended(status, stopped, &interrupt)),
             cut_short: match outcome.ending {
                 step::Ending::Stopped => Some("interrupted"),
                 step::Ending::Limit => Some("the limit was reached"),
@@ -187,7 +194,7 @@ impl LiveArgs {
         };
         let tracee = self.launch(program, args, what)?;
         begin(concat!("collect-exec ", env!("CARGO_PKG_VERSION")), program, args, sink)?;
-        let stop = interrupt::flag()?;
+        let interrupt = interrupt::flag()?;
         let mut left_behind = |count: usize| {
             eprintln!(
                 "ichnos: {} has ended, but {count} of the processes that it started still run; \
@@ -195,13 +202,14 @@ impl LiveArgs {
                 name()
             );
         };
-        let watch = exec::Watch { stop: &stop, left_behind: &mut left_behind };
+        let watch = exec::Watch { stop: &interrupt.stop, left_behind: &mut left_behind };
         let outcome = tracee.collect_watched(sink, watch).map_err(|error| match error {
             exec::CollectError::Sink(e) => e,
             exec::CollectError::Host(e) => anyhow::Error::from(e).context(name()),
             _ => anyhow::anyhow!("{}: the trace cannot be collected", name()),
         })?;
-        let ending = Ending::Program(host_status(outcome.status));
+        let status = ended(host_status(outcome.status), outcome.stopped, &interrupt);
+        let ending = Ending::Program(status);
         Ok(Live { ending, cut_short: outcome.stopped.then_some("interrupted") })
     }
 
@@ -451,6 +459,15 @@ where
         DriveError::Source(e) => e.into(),
         DriveError::Sink(e) => e,
     }
+}
+
+/// The status of a program that was killed, as a shell tells it.
+const KILLED: u8 = 128 + 9;
+
+/// The status to end with: that of the program, unless it was killed because ichnos was interrupted.
+fn ended(status: u8, stopped: bool, interrupt: &Interrupt) -> u8 {
+    let asked = interrupt.status().filter(|_| stopped);
+    asked.filter(|_| status == KILLED).unwrap_or(status)
 }
 
 /// A program's end as a shell tells it.

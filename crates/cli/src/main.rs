@@ -22,6 +22,7 @@ mod count;
 mod distances;
 mod erase;
 mod exit;
+mod gaps;
 mod hierarchy;
 mod images;
 mod input;

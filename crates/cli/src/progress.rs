@@ -1,7 +1,8 @@
 //! A bar for long work, on a terminal only, and only when it really is long.
 //!
 //! `Progress` is a sink that passes everything on and counts instructions; the
-//! clock is looked at once a batch, never per record.
+//! clock is looked at once a batch, never per record. Gaps are counted, too, for
+//! those who have to say what is missing.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::HashMap;
@@ -10,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use ichnos_base::{About, Batch, Blocks, Code, Event, Held, Line, Paths, Sieve, Sink, ThreadId};
 use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::gaps::Gaps;
 
 /// Work shorter than this shows no bar.
 const PATIENCE: Duration = Duration::from_millis(700);
@@ -20,6 +23,7 @@ const REDRAW: Duration = Duration::from_millis(100);
 pub struct Progress<S> {
     inner: S,
     meter: Option<Meter>,
+    gaps: Gaps,
 }
 
 struct Meter {
@@ -39,7 +43,18 @@ impl<S> Progress<S> {
         let now = Instant::now();
         let (bar, threads) = (None, HashMap::new());
         let meter = Meter { bar, total, started: now, drawn: now, insns: 0, threads, verb };
-        Self { inner, meter: std::io::stderr().is_terminal().then_some(meter) }
+        let meter = std::io::stderr().is_terminal().then_some(meter);
+        Self { inner, meter, gaps: Gaps::default() }
+    }
+
+    /// The sink behind, when all was told; says on standard error what the trace leaves out.
+    pub fn into_answer(self) -> S {
+        let note = self.gaps.note();
+        let inner = self.into_inner();
+        if let Some(note) = note {
+            eprintln!("ichnos: {note}");
+        }
+        inner
     }
 
     /// The sink behind.
@@ -133,6 +148,7 @@ impl<S: Sink> Sink for Progress<S> {
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, S::Error> {
+        self.gaps.event(event);
         self.inner.event(thread, event)
     }
 
@@ -141,6 +157,7 @@ impl<S: Sink> Sink for Progress<S> {
     }
 
     fn begin(&mut self, about: &About<'_>) -> Result<bool, S::Error> {
+        self.gaps.begin(about);
         self.inner.begin(about)
     }
 

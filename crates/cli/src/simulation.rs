@@ -1,11 +1,12 @@
 //! Caches, TLBs and a branch predictor side by side in one pass.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::num::NonZeroUsize;
 
 use anyhow::{Context, Result};
-use ichnos_base::{About, Batch, Blocks, Event, Held, Line, Sieve, Sink, ThreadId};
+use ichnos_base::{About, Batch, Blocks, Event, Held, Line, Sieve, Sink, ThreadId, ThreadStart};
 use ichnos_model::{
     BranchModel, BranchReport, Hierarchy, HierarchyReport, Parallel, PerThread, TlbModel, TlbReport,
 };
@@ -60,6 +61,8 @@ pub struct Simulation {
     users: Vec<UserModel>,
     levels: Vec<String>,
     marks: Vec<HierarchyReport>,
+    /// How threads began, where they have rows of their own.
+    threads: HashMap<ThreadId, ThreadStart>,
 }
 
 /// One model on its way through a thread of its own.
@@ -98,6 +101,7 @@ impl Simulation {
             users: Vec::new(),
             levels: config.levels.iter().map(|level| level.name.clone()).collect(),
             marks: Vec::new(),
+            threads: HashMap::new(),
         })
     }
 
@@ -226,12 +230,21 @@ impl Simulation {
         match &self.caches {
             Watched::Plain(_) | Watched::Apart => {}
             Watched::ByThread(model) => {
-                let parts = model.observer().counts().map(|(thread, c)| (thread.0.to_string(), c));
-                let table = breakdown_table("thread", &self.levels, parts);
+                let named = |thread: ThreadId| {
+                    let start = self.threads.get(&thread);
+                    let number = |of: fn(&ThreadStart) -> u32| {
+                        start.map_or(Cell::Empty, |start| Cell::Id(of(start).into()))
+                    };
+                    vec![Cell::Id(thread.0.into()), number(|s| s.os_pid), number(|s| s.os_tid)]
+                };
+                let parts = model.observer().counts().map(|(thread, c)| (named(thread), c));
+                let table = breakdown_table(&["thread", "pid", "tid"], &self.levels, parts);
                 answer.table("by_thread", "", table);
             }
             Watched::ByRegion(model) => {
-                let table = breakdown_table("region", &self.levels, model.observer().counts());
+                let parts = model.observer().counts().into_iter();
+                let parts = parts.map(|(name, c)| (vec![name.into()], c));
+                let table = breakdown_table(&["region"], &self.levels, parts);
                 answer.table("by_region", "", table);
             }
         }
@@ -324,7 +337,12 @@ impl Sink for Simulation {
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
         match &mut self.caches {
             Watched::Plain(model) => model.event(thread, event)?,
-            Watched::ByThread(model) => model.event(thread, event)?,
+            Watched::ByThread(model) => {
+                if let Event::ThreadStart(start) = event {
+                    self.threads.insert(thread, *start);
+                }
+                model.event(thread, event)?
+            }
             Watched::ByRegion(model) => {
                 model.observer_mut().event(thread, event);
                 model.event(thread, event)?

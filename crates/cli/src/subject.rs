@@ -38,7 +38,8 @@ pub struct SubjectArgs {
     write: WriteArgs,
     #[command(flatten)]
     live: LiveArgs,
-    /// What runs the program: a code cache, unless what is asked for needs single stepping.
+    /// What runs the program, if not a code cache: programs built by `ichnos cc` trace what was built so,
+    /// without their libraries, and what is asked for may need single stepping.
     #[arg(long, value_enum)]
     collector: Option<Collector>,
     /// The program and its arguments, after `--`.
@@ -62,9 +63,9 @@ impl SubjectArgs {
         Ok(Subject { args: self, input: self.file.as_ref().map(open).transpose()? })
     }
 
-    fn collector(&self) -> Collector {
-        let needed = if self.live.needs_stepping() { Collector::Step } else { Collector::Exec };
-        self.collector.unwrap_or(needed)
+    /// What runs the program, if it is not chosen by what the program is.
+    fn collector(&self) -> Option<Collector> {
+        self.collector.or(self.live.needs_stepping().then_some(Collector::Step))
     }
 
     /// The program and its arguments, and how to run it.
@@ -106,7 +107,7 @@ impl Subject<'_> {
         let mut sink = Progress::new(sink, self.input.as_ref().and_then(Input::insns), doing);
         let file = self.args.file().map(|file| file.display().to_string()).unwrap_or_default();
         ahead::drive(reader, &mut sink).context(file)?;
-        sink.into_inner();
+        sink.into_answer();
         Ok(Ending::Good)
     }
 
@@ -116,7 +117,7 @@ impl Subject<'_> {
         if let Some(input) = &mut self.input {
             let mut sink = Progress::new(sink, input.insns(), doing);
             input.drive(&Part { order: Order::ByTime, ..Part::default() }, &mut sink)?;
-            sink.into_inner();
+            sink.into_answer();
             return Ok(Ending::Good);
         }
         let live = match &args.output {
@@ -124,7 +125,7 @@ impl Subject<'_> {
                 let mut sink = Progress::new(sink, None, doing);
                 let live =
                     args.live.run(args.collector(), &args.command, Values::Omit, &mut sink)?;
-                sink.into_inner();
+                sink.into_answer();
                 live
             }
             Some(path) => {
@@ -132,10 +133,13 @@ impl Subject<'_> {
                 let mut sink = Progress::new(Both(Tee::new(file, sink)), None, doing);
                 let live =
                     args.live.run(args.collector(), &args.command, Values::Omit, &mut sink)?;
-                sink.into_inner();
+                sink.into_answer();
                 live
             }
         };
+        if let Some(why) = live.cut_short {
+            eprintln!("ichnos: {why}; what ran until then is answered for");
+        }
         Ok(live.ending)
     }
 }

@@ -1,7 +1,8 @@
 //! A user's library that sees what is recorded while it is: its counts, and what they estimate where only samples are
 //! seen.
 //!
-//! A sample is what a thread does between two switches of its mode. The library's first count is taken for the
+//! A sample is what a thread does between two switches of its mode (programs built by `ichnos cc`) or between two gaps that
+//! say that something was passed over on purpose (others). The library's first count is taken for the
 //! number of trials (references), the others for outcomes (misses). The ratio of an outcome over all samples estimates
 //! that of the whole run ([`Clusters`]). A library that cannot be sure of an outcome, because it was not shown what
 //! came before the sample, counts the certain and the possible ones besides (`NAME, at least` and `NAME, at most`): the
@@ -12,7 +13,7 @@ use std::convert::Infallible;
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
-use ichnos_base::{Batch, Event, Mode, Record, Sink, ThreadId};
+use ichnos_base::{Batch, Event, GapReason, Mode, Record, Sink, ThreadId};
 use ichnos_model::Clusters;
 use ichnos_plugin::{Finding, UserModel, Value};
 use ichnos_report::number::thousands;
@@ -37,6 +38,8 @@ struct Sample {
     open: bool,
     /// Instructions of warm-up that it still has.
     cold: u64,
+    /// Whether something of it was counted.
+    begun: bool,
     counts: Vec<u64>,
 }
 
@@ -54,14 +57,14 @@ impl Tool {
             self.threads.resize_with(at + 1, Sample::default);
         }
         let sample = &mut self.threads[at];
-        (sample.open, sample.cold) = (true, self.warm_up);
+        (sample.open, sample.cold, sample.begun) = (true, self.warm_up, false);
         sample.counts.clear();
     }
 
     fn end(&mut self, thread: ThreadId) {
         if let Some(sample) = self.threads.get_mut(thread.0 as usize)
             && std::mem::take(&mut sample.open)
-            && sample.cold == 0
+            && sample.begun
         {
             self.samples.add(&sample.counts);
         }
@@ -76,6 +79,7 @@ impl Tool {
         let more = self.model.records(batch)?;
         self.model.counts(&mut self.now);
         if let Some(sample) = self.threads.get_mut(batch.thread.0 as usize) {
+            sample.begun = true;
             sample.counts.resize(self.now.len().max(sample.counts.len()), 0);
             let before = self.before.iter().chain(std::iter::repeat(&0));
             for ((sum, now), before) in sample.counts.iter_mut().zip(&self.now).zip(before) {
@@ -169,6 +173,10 @@ impl Sink for Tool {
         match event {
             Event::ModeSwitch { mode: Mode::Inst } => self.begin(thread),
             Event::ModeSwitch { .. } | Event::ThreadEnd(_) => self.end(thread),
+            Event::Gap { reason: GapReason::Sampling | GapReason::Window, .. } => {
+                self.end(thread);
+                self.begin(thread);
+            }
             _ => {}
         }
         self.model.event(thread, event)

@@ -25,7 +25,7 @@ pub use indirect::PathTargets;
 pub use local::Local;
 pub use model::{BranchModel, BranchObserve, BranchReport, PredictionCount};
 pub use perceptron::Perceptron;
-pub use returns::ReturnStack;
+pub use returns::{Return, ReturnStack};
 pub use tage::{Tage, TageConfig};
 pub use tournament::Tournament;
 

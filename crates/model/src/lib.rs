@@ -52,7 +52,7 @@ mod window;
 pub use branch::{
     Bimodal, BranchConfig, BranchModel, BranchObserve, BranchReport, Conditional, Direction,
     DirectionConfig, Fixed, Gshare, IndirectConfig, Local, PathTargets, Perceptron,
-    PredictionCount, ReturnStack, Tage, TageConfig, TargetBuffer, Tournament,
+    PredictionCount, Return, ReturnStack, Tage, TageConfig, TargetBuffer, Tournament,
 };
 pub use cache::{
     Access, Allocate, AtOnce, Brought, CacheConfig, CacheStats, Caches, Cause, Classify, Direct,

@@ -99,7 +99,8 @@ typedef struct ichnos_model {
     /* Takes records. Gives 0 to go on, anything else if it has seen enough. */
     int (*records)(void *model, const ichnos_batch *batch);
     /* Optional: a thread begins (`alive` is 1) or ended (0); if the model asked for it, also that a sample of
-     * the thread begins (2): what it did since the sample before was not recorded. */
+     * the thread begins (2): what it did since the sample before was not recorded. That may be told more than
+     * once before a sample. */
     void (*thread)(void *model, uint32_t thread, uint32_t process, int alive);
     /* Optional: the warm-up is over; forget counts, keep contents. */
     void (*reset)(void *model);

@@ -79,7 +79,7 @@ impl Loaded {
         // SAFETY: loading runs the library's initialisers, which the user who named
         // the library trusts like the rest of it.
         let library = unsafe { Library::new(path) }
-            .map_err(|e| Error::Load { path: at(), reason: e.to_string() })?;
+            .map_err(|e| Error::Load { path: at(), reason: reason(&e) })?;
         let table = table(&library, path)?;
         let lacks = |what| Error::Lacks { path: at(), what };
         let create = table.create.ok_or_else(|| lacks("create"))?;
@@ -208,6 +208,12 @@ pub(crate) struct Told<'a> {
 }
 
 /// The library's table of functions, once its version is known to be ours.
+/// What the loader said, which is the cause of the error that says which call failed.
+fn reason(error: &libloading::Error) -> String {
+    use std::error::Error as _;
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 fn table(library: &Library, path: &Path) -> Result<RawModel, Error> {
     let path = || path.to_owned();
     // SAFETY: a library that exports this name means the header's function by it.

@@ -1,11 +1,11 @@
 //! A user's model as a sink: from batches and events to the C interface.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
-use ichnos_base::{Batch, Event, Mode, ProcessId, Sink, ThreadId};
+use ichnos_base::{Batch, Event, GapReason, Mode, ProcessId, Sink, ThreadId};
 
 use crate::Error;
 use crate::abi::RawRecord;
@@ -37,6 +37,8 @@ pub struct UserModel {
     path: PathBuf,
     loaded: Loaded,
     processes: HashMap<ThreadId, ProcessId>,
+    /// Threads whose samples begin where their mode says so, not behind gaps.
+    switched: HashSet<ThreadId>,
     records: Vec<RawRecord>,
     wants_more: bool,
 }
@@ -53,8 +55,8 @@ impl UserModel {
         let (path, args) = text.split_once(':').unwrap_or((text, ""));
         let path = PathBuf::from(path);
         let loaded = Loaded::new(&path, args)?;
-        let (processes, records) = (HashMap::new(), Vec::new());
-        Ok(Self { path, loaded, processes, records, wants_more: true })
+        let (processes, switched, records) = Default::default();
+        Ok(Self { path, loaded, processes, switched, records, wants_more: true })
     }
 
     /// What the model calls itself.
@@ -83,6 +85,14 @@ impl UserModel {
     /// after every sample.
     pub fn counts(&mut self, counts: &mut Vec<u64>) {
         self.loaded.counts(counts);
+    }
+}
+
+impl UserModel {
+    /// A sample of a thread begins, or what is between two of them was told in pieces.
+    fn sample(&mut self, thread: ThreadId) {
+        let process = self.processes.get(&thread).map_or(0, |process| process.0);
+        self.loaded.thread(thread.0, process, Alive::Sampled);
     }
 }
 
@@ -115,12 +125,20 @@ impl Sink for UserModel {
                 self.loaded.thread(thread.0, start.process.0, Alive::Begins);
             }
             Event::ThreadEnd(_) => {
+                self.switched.remove(&thread);
                 let process = self.processes.remove(&thread).map_or(0, |process| process.0);
                 self.loaded.thread(thread.0, process, Alive::Ended);
             }
-            Event::ModeSwitch { mode: Mode::Inst } => {
-                let process = self.processes.get(&thread).map_or(0, |process| process.0);
-                self.loaded.thread(thread.0, process, Alive::Sampled);
+            Event::ModeSwitch { mode } => {
+                self.switched.insert(thread);
+                if *mode == Mode::Inst {
+                    self.sample(thread);
+                }
+            }
+            Event::Gap { reason: GapReason::Sampling | GapReason::Window, .. }
+                if !self.switched.contains(&thread) =>
+            {
+                self.sample(thread);
             }
             _ => {}
         }

@@ -6,27 +6,25 @@ use ichnos_model::{HierarchyReport, LevelCounts};
 
 use crate::table::{Cell, Table};
 
-/// One row for each part: accesses, and misses by level. `what` is the name of
-/// the parts, `levels` are the names of the levels, nearest first.
+/// One row for each part: what names it, accesses, and misses by level. `what` are the titles
+/// of what names the parts, `levels` are the names of the levels, nearest first.
 #[must_use]
 pub fn breakdown_table<'a>(
-    what: &str,
+    what: &[&str],
     levels: &[String],
-    parts: impl IntoIterator<Item = (String, &'a LevelCounts)>,
+    parts: impl IntoIterator<Item = (Vec<Cell>, &'a LevelCounts)>,
 ) -> Table {
-    let mut table = Table::new(&[
-        (what, what),
-        ("fetches", "fetches"),
-        ("loads", "loads"),
-        ("stores", "stores"),
-    ]);
+    let mut table = Table::default();
+    for column in what.iter().chain(&["fetches", "loads", "stores"]) {
+        table.column(column, column);
+    }
     for level in levels {
         table.column(&format!("{level}_misses"), &format!("{level} misses"));
         table.column(&format!("{level}_miss_ratio"), "ratio");
     }
-    for (name, counts) in parts {
+    for (mut row, counts) in parts {
         let all = counts.accesses;
-        let mut row = vec![name.into(), all.fetch.into(), all.load.into(), all.store.into()];
+        row.extend([all.fetch, all.load, all.store].map(Cell::Count));
         let mut reached = all.total();
         for at in 0..levels.len() {
             let misses = counts.misses.get(at).map_or(0, |misses| misses.total());

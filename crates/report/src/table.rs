@@ -20,6 +20,8 @@ pub enum Cell {
     Text(String),
     /// A count, shown with commas.
     Count(u64),
+    /// A number that names something, shown as it is.
+    Id(u64),
     /// A number with so many digits after the point.
     Number(f64, usize),
     /// A share of 1, shown as a percentage.
@@ -217,6 +219,7 @@ impl Cell {
             Self::Empty => "-".into(),
             Self::Text(text) => text.clone(),
             Self::Count(n) => number::thousands(*n),
+            Self::Id(n) => n.to_string(),
             Self::Number(n, digits) => format!("{n:.digits$}"),
             Self::Share(share) => number::percent(*share, 1.0),
             Self::Bytes(n) => number::bytes(*n),
@@ -228,7 +231,7 @@ impl Cell {
     fn plain(&self) -> String {
         match self {
             Self::Empty => String::new(),
-            Self::Count(n) | Self::Bytes(n) => n.to_string(),
+            Self::Count(n) | Self::Id(n) | Self::Bytes(n) => n.to_string(),
             Self::Number(n, _) | Self::Share(n) => n.to_string(),
             Self::Text(_) | Self::Address(_) => self.shown(),
         }
@@ -237,7 +240,7 @@ impl Cell {
     fn json(&self) -> Value {
         match self {
             Self::Empty => Value::Null,
-            Self::Count(n) | Self::Bytes(n) => (*n).into(),
+            Self::Count(n) | Self::Id(n) | Self::Bytes(n) => (*n).into(),
             // Infinities and the like have no place in JSON and become null.
             Self::Number(n, _) | Self::Share(n) => (*n).into(),
             Self::Text(_) | Self::Address(_) => self.shown().into(),

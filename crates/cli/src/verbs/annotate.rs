@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use ichnos_analyze::profile::Gathered;
 use ichnos_report::annotate::{Order, all_insns_table, function_table, line_table};
 use ichnos_report::{Positions, Subject, Table, write_cachegrind, write_callgrind};
@@ -108,13 +108,28 @@ fn stored(args: &Args, path: &Path) -> Result<Ending> {
 fn check_columns(args: &Args, columns: &[String]) -> Result<()> {
     let known = columns.join(", ");
     let unknown = |name: &&String| !columns.contains(name);
+    let lacking = |flag: &str, name: &str| match giver(name) {
+        Some(giver) => {
+            anyhow!("{flag}: only {giver} gives the column \"{name}\"; there are {known}")
+        }
+        None => anyhow!("{flag}: there is no column called \"{name}\"; there are {known}"),
+    };
     if let Some(name) = args.show.iter().find(unknown) {
-        bail!("--show: there is no column called \"{name}\"; there are {known}");
+        return Err(lacking("--show", name));
     }
     if unknown(&&args.sort) {
-        bail!("--sort: there is no column called \"{}\"; there are {known}", args.sort);
+        return Err(lacking("--sort", &args.sort));
     }
     Ok(())
+}
+
+/// The flag without which there is no such column.
+fn giver(column: &str) -> Option<&'static str> {
+    match column {
+        "ITm" | "DTm" | "ITw" | "DTw" => Some("--tlb"),
+        "Bc" | "Bi" | "Rt" | "Bcm" | "Bim" | "Rtm" => Some("--branch"),
+        _ => None,
+    }
 }
 
 fn export(args: &Args, annotated: &Annotated, notes: &[String]) -> Result<()> {

@@ -18,7 +18,7 @@ use crate::progress::Progress;
 ///
 /// Control flow must be continuous, accesses must lie in mapped memory, events
 /// must pair, counts must agree with the file's own. Exit status 0 if all rules
-/// are kept, 1 if not, 2 if the file cannot be read.
+/// are kept, 1 if not or if the file ends early, 2 if it cannot be read.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  ichnos check ls.ichnos")]
 pub struct Args {
@@ -35,7 +35,8 @@ pub struct Args {
 /// Runs the verb.
 pub fn run(args: Args) -> Result<Ending> {
     let mut input = Input::open(&args.file, None, &ReadOptions::default())?;
-    let extent = if input.unfinished() { Extent::Part } else { Extent::Whole };
+    let unfinished = input.unfinished();
+    let extent = if unfinished { Extent::Part } else { Extent::Whole };
     let config = Config { extent, order: Told::Time, keep_per_rule: args.show };
     let mut checker = Checker::new(config);
     for (thread, totals) in input.promised() {
@@ -44,10 +45,20 @@ pub fn run(args: Args) -> Result<Ending> {
     let mut sink = Progress::new(Erase(checker), input.insns(), "checking");
     input.drive(&Part { order: Order::ByTime, ..Part::default() }, &mut sink)?;
     let verdict = sink.into_inner().0.into_verdict();
+    let clean = verdict.is_clean() && !unfinished;
     if args.json {
-        out(&format!("{}\n", ichnos_report::verdict_json(&verdict)))?;
+        let mut json = ichnos_report::verdict_json(&verdict);
+        json["complete"] = (!unfinished).into();
+        json["clean"] = clean.into();
+        out(&format!("{json}\n"))?;
     } else {
-        out(&format!("{}: {verdict}\n", args.file.display()))?;
+        let said = verdict.to_string();
+        // What is whole may keep all rules; the file is still not what its writer meant it to be.
+        let said = match said.strip_prefix("clean: ").filter(|_| unfinished) {
+            Some(kept) => format!("ends early: {kept}"),
+            None => said,
+        };
+        out(&format!("{}: {said}\n", args.file.display()))?;
     }
-    Ok(if verdict.is_clean() { Ending::Good } else { Ending::Found })
+    Ok(if clean { Ending::Good } else { Ending::Found })
 }

@@ -7,7 +7,7 @@ use crate::choice::ChoiceArgs;
 use crate::count;
 use crate::exit::Ending;
 use crate::keep::KeepArgs;
-use crate::live::{Bare, Collector};
+use crate::live::Bare;
 
 /// Trace a program as it runs from a code cache; riscv64 programs in the simulator.
 ///
@@ -63,9 +63,9 @@ pub fn run(args: &Args) -> Result<Ending> {
     }
     match args.trace {
         Trace::Events => keep.run_events(),
-        Trace::Keep => keep.run(Collector::Exec, "recording"),
+        Trace::Keep => keep.run(None, "recording"),
         Trace::Drop => keep.run_bare(Bare::Dropped),
-        Trace::Count => keep.run_counted(Collector::Exec),
+        Trace::Count => keep.run_counted(),
         Trace::Off => keep.run_bare(Bare::Untraced),
     }
 }

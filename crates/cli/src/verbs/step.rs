@@ -24,5 +24,5 @@ pub struct Args {
 
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<Ending> {
-    args.keep.run(Collector::Step, "stepping")
+    args.keep.run(Some(Collector::Step), "stepping")
 }

@@ -112,6 +112,8 @@ fn rows_are_sorted_filtered_and_cut() {
     for (args, want) in [
         (["--sort", "Zz"], "--sort: there is no column called \"Zz\"; there are Ir, "),
         (["--show", "Zz"], "--show: there is no column"),
+        (["--sort", "Bcm"], "--sort: only --branch gives the column \"Bcm\"; there are Ir, "),
+        (["--show", "DTw"], "--show: only --tlb gives the column \"DTw\""),
         (["--function", "no_such"], "--function: nothing that ran"),
         (["--cachegrind-out", "none/x"], "cannot write none/x"),
         (["--branch", "crystal"], "--branch: there is no predictor called \"crystal\""),

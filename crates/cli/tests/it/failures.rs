@@ -6,6 +6,8 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ichnos_report::number::thousands;
+
 use crate::support::{Folder, Run, ichnos, native, shell};
 
 /// The message names the thing, and the status says that ichnos failed.
@@ -87,8 +89,58 @@ fn disk_full_half_way_keeps_what_was_written() {
     let info = whole.json();
     assert!(info["instructions"].as_u64().unwrap() > 1000, "{info}");
     assert_eq!(info["complete"], false);
-    let check = ichnos(&folder, &["check", "t.ichnos"]);
-    assert_eq!(check.status, 0, "{}{}", check.stdout, check.stderr);
+    keeps_the_rules_as_far_as_it_goes(&ichnos(&folder, &["check", "t.ichnos"]));
+}
+
+/// A file that ends early is not called clean, though what is there may be.
+#[track_caller]
+fn keeps_the_rules_as_far_as_it_goes(check: &Run) {
+    assert_eq!(check.status, 1, "{}{}", check.stdout, check.stderr);
+    assert!(check.stdout.contains("ends early: "), "{}", check.stdout);
+    assert!(check.stdout.contains("keep all rules"), "{}", check.stdout);
+    assert!(!check.stdout.contains("clean"), "{}", check.stdout);
+}
+
+#[test]
+fn files_that_end_early_are_answered_for_and_said_to() {
+    let folder = Folder::new();
+    ichnos(&folder, &["step", "-q", "--flush-every", "2K", "-o", "t.ichnos", "--", "true"]);
+    let bytes = folder.bytes("t.ichnos");
+    folder.write("short.ichnos", &bytes[..bytes.len() * 3 / 4]);
+    let whole = ichnos(&folder, &["info", "--json", "t.ichnos"]).json()["instructions"].as_u64();
+    for verb in [&["sim"][..], &["annotate"], &["locality"], &["dump"], &["info", "--json"]] {
+        let run = ichnos(&folder, &[verb, &["short.ichnos"]].concat());
+        assert_eq!(run.status, 0, "{verb:?}: {}", run.stderr);
+        let said = run.stderr.matches("short.ichnos: the file ends early").count();
+        assert_eq!(said, 1, "{verb:?}: {}", run.stderr);
+        let run = ichnos(&folder, &[verb, &["t.ichnos"]].concat());
+        assert_eq!((run.status, run.stderr.as_str()), (0, ""), "{verb:?}");
+    }
+    let part = ichnos(&folder, &["info", "--json", "short.ichnos"]).json();
+    let insns = part["instructions"].as_u64();
+    assert!(insns > Some(1000) && insns < whole, "{insns:?} of {whole:?}");
+    let said = format!("{} instructions of 1 thread", thousands(insns.unwrap()));
+    let run = ichnos(&folder, &["sim", "short.ichnos"]);
+    assert!(run.stderr.contains(&said), "no `{said}` in {}", run.stderr);
+    keeps_the_rules_as_far_as_it_goes(&ichnos(&folder, &["check", "short.ichnos"]));
+    let json = ichnos(&folder, &["check", "--json", "short.ichnos"]).json();
+    assert_eq!((&json["clean"], &json["complete"]), (&false.into(), &false.into()), "{json}");
+    let cut = ichnos(&folder, &["cut", "short.ichnos", "-o", "c.ichnos"]);
+    assert!(cut.stderr.contains("the file ends early"), "{}", cut.stderr);
+}
+
+/// Where no thread has a whole chunk there is nothing to answer for.
+#[test]
+fn files_that_end_before_the_first_chunk_are_refused() {
+    let folder = Folder::new();
+    ichnos(&folder, &["step", "-q", "-o", "t.ichnos", "--", "true"]);
+    let bytes = folder.bytes("t.ichnos");
+    folder.write("torn.ichnos", &bytes[..bytes.len() / 3]);
+    for verb in ["sim", "annotate", "locality", "dump", "info", "check"] {
+        let run = ichnos(&folder, &[verb, "torn.ichnos"]);
+        refuses(&run, &["torn.ichnos", "ends early"]);
+        assert_eq!(run.stdout, "", "{verb}");
+    }
 }
 
 #[test]
@@ -122,8 +174,7 @@ fn killed_collector_leaves_a_readable_trace() {
     let info = info.json();
     assert_eq!(info["complete"], false);
     assert!(info["instructions"].as_u64().unwrap() > 1000, "{info}");
-    let check = ichnos(&folder, &["check", "t.ichnos"]);
-    assert_eq!(check.status, 0, "{}{}", check.stdout, check.stderr);
+    keeps_the_rules_as_far_as_it_goes(&ichnos(&folder, &["check", "t.ichnos"]));
     let salvage = ichnos(&folder, &["salvage", "t.ichnos", "-o", "s.ichnos"]);
     assert_eq!(salvage.status, 0, "{}", salvage.stderr);
     let salvaged = ichnos(&folder, &["info", "--json", "s.ichnos"]).json();
@@ -177,6 +228,29 @@ fn interrupt_finishes_the_trace() {
     let info = ichnos(&folder, &["info", "--json", "t.ichnos"]).json();
     assert_eq!(info["complete"], true);
     assert_eq!(ichnos(&folder, &["check", "t.ichnos"]).status, 0);
+}
+
+/// A signal for ichnos alone ends it as it would have ended the program, and the answer says that it is cut short.
+#[test]
+fn an_interrupt_is_told_by_status_and_words() {
+    for (signal, status, verb) in [("INT", 130, "sim"), ("TERM", 143, "annotate")] {
+        let folder = Folder::new();
+        let child = Command::new(env!("CARGO_BIN_EXE_ichnos"))
+            .args([verb, "--", "sh", "-c", "echo up > up; while :; do :; done"])
+            .current_dir(folder.path())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while folder.size("up") == 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        native(&folder, "kill", &[&format!("-{signal}"), &child.id().to_string()]);
+        let out = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(status), "{verb}: {said}");
+        assert!(said.contains("ichnos: interrupted; "), "{verb}: {said}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod cloned;
 mod configure;
 mod equality;
 mod failures;
+mod gaps;
 mod inline;
 mod inline_compare;
 mod inline_kernels;

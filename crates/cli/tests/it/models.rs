@@ -249,6 +249,11 @@ fn threads_have_rows_of_their_own() {
     let info = good(ichnos(&folder, &["info", "--json", "t.ichnos"])).json();
     assert_eq!(threads.as_array().unwrap().len(), info["threads"].as_array().unwrap().len());
     assert!(threads.as_array().unwrap().len() >= 2);
+    for (row, thread) in threads.as_array().unwrap().iter().zip(0u64..) {
+        assert_eq!(row["thread"].as_u64(), Some(thread), "a number: {row}");
+        assert!(row["pid"].as_u64() > Some(0) && row["pid"] == threads[0]["pid"], "{row}");
+        assert_eq!(row["tid"] == row["pid"], thread == 0, "{row}");
+    }
     assert_eq!(sum(threads, "fetches"), cell(&answer["caches"], ("cache", "l1i"), "accesses"));
 }
 
@@ -394,6 +399,14 @@ fn the_answer_does_not_depend_on_the_jobs() {
 }
 
 #[test]
+fn an_empty_text_is_said_to_be_empty() {
+    let folder = Folder::new();
+    folder.write("e.din", b"");
+    let run = good(ichnos(&folder, &["sim", "e.din"]));
+    assert_eq!(run.stderr, "ichnos: e.din: the file is empty\n");
+}
+
+#[test]
 fn a_model_of_the_users_own_is_loaded_by_name() {
     let folder = Folder::new();
     let plugin = concat!(env!("CARGO_MANIFEST_DIR"), "/../plugin");
@@ -416,6 +429,8 @@ fn a_model_of_the_users_own_is_loaded_by_name() {
     assert!(text.contains("\nlru data cache") && text.contains("store misses"), "{text}");
     let message = fails("sim", &["--model", "./nowhere.so"]);
     assert!(message.contains("--model: ./nowhere.so: the library cannot be loaded"), "{message}");
+    // The loader's own reason.
+    assert!(message.contains("No such file or directory"), "{message}");
 }
 
 /// Counts that Dinero IV (version 7, built from its published source) printed for

@@ -127,6 +127,37 @@ fn six_caches_in_the_program_are_those_beside_it() {
     assert_eq!(compared, 7, "{inside}");
 }
 
+/// Samples of a program that was not built by `ichnos cc` lie between gaps, and are counted.
+#[test]
+fn tools_see_the_samples_of_any_program() {
+    let folder = Folder::new();
+    let plugin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugin");
+    let (include, source) = (plugin.join("include"), plugin.join("examples/six.c"));
+    let line = ["-O2", "-shared", "-fPIC", "-I", include.to_str().unwrap(), "-o", "libsix.so"];
+    good(native(&folder, "cc", &[&line[..], &[source.to_str().unwrap()]].concat()));
+    let program = guest::build("bare_sort.c", guest::Link::Bare, &[]);
+    let line = ["record", "--tool", "./libsix.so", "--sample", "3K:1K"];
+    let words = ["--", program.to_str().unwrap()];
+    let told = good(ichnos(&folder, &[&line[..], &words].concat())).stderr;
+    let samples =
+        told.lines().find_map(|l| l.split_once("samples: ")?.1.replace(',', "").parse().ok());
+    // As many as the trace of the same run has parts.
+    let line = ["record", "-q", "--sample", "3K:1K", "-o", "t.ichnos"];
+    good(ichnos(&folder, &[&line[..], &words].concat()));
+    let dump = good(ichnos(&folder, &["dump", "--format", "jsonl", "t.ichnos"])).stdout;
+    let (mut parts, mut inside) = (0u64, false);
+    for line in dump.lines() {
+        if line.contains("\"event\":\"gap\"") {
+            inside = false;
+        } else if line.contains("\"type\":\"insn\"") && !inside {
+            (parts, inside) = (parts + 1, true);
+        }
+    }
+    assert!(parts > 1, "{dump:.300}");
+    assert_eq!(samples, Some(parts), "{told}");
+    assert!(told.contains(", ratio 0."), "{told}");
+}
+
 /// Signals, exceptions and jumps while tools are called.
 #[test]
 fn tools_do_not_meet_signals() {

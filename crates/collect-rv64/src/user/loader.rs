@@ -152,7 +152,9 @@ impl<'a> Parsed<'a> {
         {
             segments.push(self.map_segment(view, header, bias)?);
         }
-        Ok(Image { path: self.path.to_owned(), bias, segments, build_id: self.build_id() })
+        // The program's folder now is that of this process; who reads the trace may be elsewhere.
+        let path = std::path::absolute(self.path).unwrap_or_else(|_| self.path.to_owned());
+        Ok(Image { path, bias, segments, build_id: self.build_id() })
     }
 
     fn map_segment(

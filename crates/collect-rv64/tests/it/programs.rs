@@ -9,12 +9,14 @@ use std::path::Path;
 use std::process::Command;
 
 use ichnos_base::{
-    Batch, Code, EndStatus, Event, GuestVa, InsnKind, ProcessId, Record, Sink, ThreadId, Totals,
+    Batch, Code, EndStatus, Event, GuestVa, InsnKind, MapKind, ProcessId, Record, Sink, ThreadId,
+    Totals,
 };
 use ichnos_collect_rv64::Speed;
 use ichnos_collect_rv64::user::{Program, run};
 use ichnos_isa_rv64::Insn;
 
+use crate::elf::executable;
 use crate::guests::{Folder, compile, config, here, here_at, under_qemu};
 
 const SYSROOT: &str = "/usr/riscv64-linux-gnu";
@@ -187,6 +189,50 @@ impl Sink for Checker {
     fn code(&mut self, _: ThreadId, code: &Code<'_>) -> Result<bool, Infallible> {
         self.code.insert((code.process, code.pc), code.bytes.to_vec());
         Ok(true)
+    }
+}
+
+/// The images that were mapped.
+#[derive(Default)]
+struct Paths(Vec<String>);
+
+impl Sink for Paths {
+    type Error = Infallible;
+
+    fn records(&mut self, _: &Batch<'_>) -> Result<bool, Infallible> {
+        Ok(true)
+    }
+
+    fn event(&mut self, _: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        if let Event::Map(map) = event
+            && map.kind == MapKind::IMAGE
+        {
+            self.0.push(map.path.to_owned());
+        }
+        Ok(true)
+    }
+}
+
+/// Who reads the trace may stand in another folder, and images are looked up by these names.
+#[test]
+fn programs_named_from_here_are_told_by_their_whole_path() {
+    let folder = Folder::new("relative");
+    let place = folder.0.join("prog");
+    let code: [u32; 3] = [0x0000_0513, 0x05d0_0893, 0x0000_0073]; // exit(0)
+    let bytes: Vec<u8> = code.iter().flat_map(|word| word.to_le_bytes()).collect();
+    std::fs::write(&place, executable(0x1_0000, &bytes, 0)).expect("a program");
+    let here = std::env::current_dir().expect("a folder");
+    let up: std::path::PathBuf = here.components().skip(1).map(|_| "..").collect();
+    let relative = up.join(place.strip_prefix("/").expect("a whole path"));
+    assert!(relative.is_relative() && relative.is_file());
+    let (config, _file) = config(&relative, &[], &folder, None);
+    let mut paths = Paths::default();
+    let outcome = run(&config, &mut paths).expect("it runs");
+    assert_eq!(outcome.status, EndStatus::Exited(0));
+    assert!(!paths.0.is_empty());
+    for path in &paths.0 {
+        assert!(Path::new(path).is_absolute(), "{path}");
+        assert_eq!(Path::new(path).canonicalize().ok(), place.canonicalize().ok());
     }
 }
 

@@ -6,6 +6,10 @@
 //! but a return also asks the target buffer, whose misses are counted apart: a
 //! direct branch predicted right but unknown there costs a fetch bubble, not a
 //! misprediction.
+//!
+//! Where the trace has a gap, what a thread has learnt stays, but its return stack is empty, and returns
+//! whose call was not seen since are not counted ([`super::ReturnStack`]): the untraced C library calls back, as
+//! `qsort` does, and that call is not in the trace.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::HashMap;
@@ -16,7 +20,7 @@ use ichnos_base::{Batch, Event, GuestVa, InsnKind, Record, Sink, ThreadId};
 use super::btb::TargetBuffer;
 use super::config::{BranchConfig, IndirectConfig};
 use super::indirect::PathTargets;
-use super::returns::ReturnStack;
+use super::returns::{Return, ReturnStack};
 use super::{Conditional, Direction};
 use crate::Error;
 
@@ -53,7 +57,7 @@ pub struct BranchReport {
     pub taken: u64,
     /// Indirect jumps and calls.
     pub indirect: PredictionCount,
-    /// Returns.
+    /// Returns, but for those whose call lies before or in a gap.
     pub returns: PredictionCount,
     /// Calls, direct and indirect.
     pub calls: u64,
@@ -193,10 +197,11 @@ impl Front {
             self.returns.call(self.behind);
         }
         if kind == InsnKind::RETURN {
-            let right = self.returns.ret() == Some(target);
-            report.returns.count(right);
+            let found = self.returns.ret();
             self.direction.unconditional(pc);
-            return Some(right);
+            let Return::To(predicted) = found else { return None };
+            report.returns.count(predicted == Some(target));
+            return Some(predicted == Some(target));
         }
         let known = if taken { self.buffer.predict(pc, target) } else { None };
         if taken {
@@ -253,8 +258,16 @@ impl<O: BranchObserve> Sink for BranchModel<O> {
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
-        if let Event::ThreadEnd(_) = event {
-            self.fronts.remove(&thread);
+        match event {
+            Event::ThreadEnd(_) => {
+                self.fronts.remove(&thread);
+            }
+            Event::Gap { .. } => {
+                let config = &self.config;
+                let front = self.fronts.entry(thread).or_insert_with(|| Front::new(config));
+                front.returns.gap();
+            }
+            _ => {}
         }
         Ok(true)
     }

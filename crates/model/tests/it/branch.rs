@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use ichnos_base::{GuestVa, InsnKind, Record};
+use ichnos_base::{Event, GapReason, GuestVa, InsnKind, Record, Sink, ThreadId};
 use ichnos_model::{
-    BranchConfig, BranchModel, Conditional, DirectionConfig, Fixed, IndirectConfig, Random,
+    BranchConfig, BranchModel, Conditional, DirectionConfig, Fixed, IndirectConfig, Random, Return,
     ReturnStack, TargetBuffer,
 };
 use proptest::prelude::*;
@@ -185,9 +185,102 @@ fn the_return_stack_forgets_its_oldest() {
     for back in [1, 2, 3] {
         stack.call(GuestVa(back));
     }
-    assert_eq!(stack.ret(), Some(GuestVa(3)));
-    assert_eq!(stack.ret(), Some(GuestVa(2)));
-    assert_eq!(stack.ret(), None);
+    assert_eq!(stack.ret(), Return::To(Some(GuestVa(3))));
+    assert_eq!(stack.ret(), Return::To(Some(GuestVa(2))));
+    assert_eq!(stack.ret(), Return::To(None));
+    assert_eq!(stack.ret(), Return::To(None), "without a gap a return without a call is wrong");
+}
+
+#[test]
+fn a_gap_leaves_no_calls_to_return_from() {
+    let mut stack = ReturnStack::new(2);
+    stack.call(GuestVa(1));
+    stack.gap();
+    assert_eq!(stack.ret(), Return::Unmatched);
+    for back in [2, 3, 4] {
+        stack.call(GuestVa(back));
+    }
+    assert_eq!(stack.ret(), Return::To(Some(GuestVa(4))));
+    assert_eq!(stack.ret(), Return::To(Some(GuestVa(3))));
+    assert_eq!(stack.ret(), Return::To(None), "its call was seen, and forgotten by a full stack");
+    assert_eq!(stack.ret(), Return::Unmatched);
+    assert_eq!(stack.ret(), Return::Unmatched);
+}
+
+/// What a thread does, for a twin of the return stack.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Call,
+    Return(bool),
+    Gap,
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let deed = prop_oneof![
+        5 => Just(Deed::Call),
+        5 => any::<bool>().prop_map(Deed::Return),
+        1 => Just(Deed::Gap),
+    ];
+    prop::collection::vec(deed, 0..200)
+}
+
+proptest! {
+    /// The twin keeps all calls since the last gap in a list without an end.
+    #[test]
+    fn returns_across_gaps_equal_their_twin(deeds in deeds(), depth in 1u32..6) {
+        let config = BranchConfig { returns: depth, ..BranchConfig::default() };
+        let mut model = BranchModel::new(&config).expect("right numbers");
+        let (mut calls, mut gap, mut held) = (Vec::new(), false, 0);
+        let (mut predicted, mut wrong) = (0, 0);
+        for (at, deed) in deeds.into_iter().enumerate() {
+            let pc = GuestVa(0x1000 + at as u64 * 16);
+            match deed {
+                Deed::Call => {
+                    calls.push(pc.offset(5));
+                    held = (held + 1).min(depth);
+                    let call = Record::insn(pc, 5, InsnKind::CALL);
+                    feed(&mut model, &[call, Record::branch(true, GuestVa(0x90))]);
+                }
+                Deed::Return(honest) => {
+                    let back = calls.pop();
+                    let target = back.filter(|_| honest).unwrap_or(GuestVa(0x40));
+                    if back.is_some() || !gap {
+                        predicted += 1;
+                        wrong += u64::from(held == 0 || back != Some(target));
+                        held = held.saturating_sub(1);
+                    }
+                    let ret = Record::insn(pc, 1, InsnKind::RETURN);
+                    feed(&mut model, &[ret, Record::branch(true, target)]);
+                }
+                Deed::Gap => {
+                    calls.clear();
+                    (gap, held) = (true, 0);
+                    let gap = Event::Gap { reason: GapReason::Untraced, insns: None, skipped: None };
+                    model.event(ThreadId(0), &gap).expect("a model does not fail");
+                }
+            }
+        }
+        let returns = model.report().returns;
+        prop_assert_eq!((returns.predicted, returns.wrong), (predicted, wrong));
+    }
+}
+
+/// `qsort` of an untraced library calls a traced function again and again.
+#[test]
+fn untraced_code_that_calls_back_is_no_misprediction() {
+    let mut model = BranchModel::new(&BranchConfig::default()).expect("right numbers");
+    let gap = Event::Gap { reason: GapReason::Untraced, insns: None, skipped: None };
+    let qsort = Record::insn(GuestVa(0x100), 5, InsnKind::CALL);
+    feed(&mut model, &[qsort, Record::branch(true, GuestVa(0x9000))]);
+    for _ in 0..1000 {
+        model.event(ThreadId(0), &gap).expect("a model does not fail");
+        let compare = Record::insn(GuestVa(0x200), 1, InsnKind::RETURN);
+        feed(&mut model, &[compare, Record::branch(true, GuestVa(0x9100))]);
+    }
+    model.event(ThreadId(0), &gap).expect("a model does not fail");
+    feed(&mut model, &calls(10));
+    let returns = model.report().returns;
+    assert_eq!((returns.predicted, returns.wrong), (10, 0));
 }
 
 /// A call in a loop that alternates between two functions through a pointer.

@@ -5,7 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ichnos_base::{Batch, Event, GuestVa, InsnKind, Record, Sink, ThreadId, ThreadStart};
+use ichnos_base::{
+    Batch, Event, GapReason, GuestVa, InsnKind, Mode, Record, Sink, ThreadId, ThreadStart,
+};
 use ichnos_model::{CacheConfig, Caches, Hierarchy, HierarchyConfig, LevelConfig, Sharing};
 use ichnos_plugin::{Finding, UserModel, Value};
 
@@ -113,13 +115,43 @@ fn six_caches_count_what_single_ones_count() {
     }
 }
 
+const SAMPLES: &str = "#include \"ichnos_model.h\"\n\
+    static uint64_t samples;\n\
+    static void *create(const char *a, char *e, size_t n) { (void)a, (void)e, (void)n; return &samples; }\n\
+    static int records(void *m, const ichnos_batch *b) { (void)m, (void)b; return 0; }\n\
+    static void thread(void *m, uint32_t t, uint32_t p, int alive) { (void)m, (void)t, (void)p; samples += alive == 2; }\n\
+    static void report(void *m, const ichnos_report *r) { (void)m; r->count(r->context, \"samples\", samples); }\n\
+    const ichnos_model *ichnos_model_entry(void) {\n\
+    static const ichnos_model table = {.abi = ICHNOS_MODEL_ABI, .flags = ICHNOS_TELL_SAMPLES, .name = \"samples\",\n\
+    .create = create, .records = records, .thread = thread, .report = report};\n return &table; }\n";
+
+/// A sample begins where the mode is switched or, if it never is, behind what was passed over on purpose.
+#[test]
+fn samples_are_told_however_they_were_taken() {
+    let mut model =
+        UserModel::load(&written(SAMPLES, "libsamples.so").display().to_string()).expect("a model");
+    let mut told = |thread: u32, event: Event<'_>| {
+        let Ok(_) = model.event(ThreadId(thread), &event);
+        counts(&model.findings())[0]
+    };
+    let gap = |reason| Event::Gap { reason, insns: None, skipped: None };
+    assert_eq!(told(0, gap(GapReason::Sampling)), 1);
+    assert_eq!(told(0, gap(GapReason::Window)), 2);
+    assert_eq!(told(0, gap(GapReason::Untraced)), 2);
+    assert_eq!(told(1, Event::ModeSwitch { mode: Mode::Exec }), 2);
+    assert_eq!(told(1, gap(GapReason::Sampling)), 2);
+    assert_eq!(told(1, Event::ModeSwitch { mode: Mode::Inst }), 3);
+}
+
 #[test]
 fn refusals_name_the_file() {
     let refusal = |text: &str| UserModel::load(text).unwrap_err().to_string();
     let at = |library: &Path| library.display().to_string();
 
     let absent = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nowhere.so");
-    assert!(refusal(&at(&absent)).starts_with(&format!("{}: the library cannot be", at(&absent))));
+    let said = refusal(&at(&absent));
+    assert!(said.starts_with(&format!("{}: the library cannot be", at(&absent))), "{said}");
+    assert!(said.ends_with("No such file or directory"), "not the loader's reason: {said}");
 
     let other = example("libother.so", &["-DABI_OF_TEST=7"]);
     let said = refusal(&at(&other));
