@@ -4,7 +4,7 @@
 //! the last block is held until then.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use ichnos_base::{BlockId, GuestVa, Record};
 use ichnos_trace::Register;
@@ -33,7 +33,7 @@ pub struct Broken {
 #[derive(Debug)]
 pub enum Item<'a> {
     /// A block is about to be recorded for the first time by this thread.
-    Block(Rc<Known>),
+    Block(Arc<Known>),
     /// There are so many records that they are better taken away.
     Many,
     /// Something happened to the thread.
@@ -163,7 +163,7 @@ impl Stream {
             self.finish(Until::Next(block.entry), from, tell);
             self.tell_late(tell);
             if self.is_new(tag) {
-                tell(&mut self.gathered, Item::Block(Rc::clone(block)));
+                tell(&mut self.gathered, Item::Block(Arc::clone(block)));
             } else if self.gathered.is_much() {
                 tell(&mut self.gathered, Item::Many);
             }
