@@ -16,6 +16,7 @@ mod models;
 mod profile;
 mod programs;
 mod record;
+mod spool;
 mod support;
 mod tools;
 mod verbs;
