@@ -158,8 +158,8 @@ fn what_a_killed_collector_spooled_is_not_lost() {
     assert!(pack.stderr.contains("what came last is missing"), "{}", pack.stderr);
     good(ichnos(&folder, &["check", "t.ichnos"]));
     let kept = insns(&folder, "t.ichnos");
-    // The file grows in large steps.
-    assert!(kept > (spooled - 70_000_000) / 8, "{kept} instructions of {spooled} bytes");
+    // The file grows in large steps, of which the last ones need not be written.
+    assert!(kept > 1_000_000, "{kept} instructions of {spooled} bytes");
     good(native(&folder, "mv", &["t.ichnos", "killed.ichnos"]));
     // The same program again, ended in another way.
     let child = start(&folder, &["-q"], &crowd_args);
@@ -168,7 +168,8 @@ fn what_a_killed_collector_spooled_is_not_lost() {
     let run = Run::from(child.wait_with_output().unwrap());
     assert!(run.status > 128, "{} {}", run.status, run.stderr);
     assert_eq!(folder.size("t.ichnos.spool"), 0);
-    let range = format!("..{}", kept.min(insns(&folder, "t.ichnos")));
+    // The very last block of a killed program may be cut.
+    let range = format!("..{}", kept.min(insns(&folder, "t.ichnos")) - 1000);
     for (from, to) in [("t.ichnos", "a.ichnos"), ("killed.ichnos", "b.ichnos")] {
         good(ichnos(&folder, &["cut", "--range", &range, from, "-o", to]));
     }

@@ -138,6 +138,8 @@ impl<'a, S: Sink> Gather<'a, S> {
 
     /// More was recorded but is not told, for this reason.
     pub fn break_off(&mut self, reason: GapReason) -> Done<S> {
+        // How their last blocks were left is what comes next and is not told: these blocks are left out whole.
+        self.streams.values_mut().for_each(Stream::drop_held);
         let gap = Event::Gap { reason, insns: None, skipped: None };
         for id in self.settle_all()? {
             let goes_on = |thread: &&Thread| thread.started && !thread.ended;

@@ -178,6 +178,11 @@ impl Stream {
         self.finish(Until::Unknown, From { bytes: &[], book }, &mut |_, _| {});
     }
 
+    /// Leaves out what is held.
+    pub fn drop_held(&mut self) {
+        self.held = None;
+    }
+
     /// An event that is a note for the stream itself, or one to be told.
     fn event(&mut self, tag: u32, value: u64, from: From<'_>, tell: &mut Tell<'_>) {
         match tag {
