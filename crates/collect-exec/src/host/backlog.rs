@@ -140,8 +140,8 @@ impl Backlog {
             if reader.waits && state.over {
                 return None;
             }
-            let under = |entry: &mut Entry| matches!(entry.at, At::Under(_));
-            if let Some(entry) = state.waiting.pop_front_if(|entry| !under(entry)) {
+            let ready = state.waiting.front().is_some_and(|e| !matches!(e.at, At::Under(_)));
+            if ready && let Some(entry) = state.waiting.pop_front() {
                 state.read = Some(entry);
                 return Some((entry, state.opened.take()));
             }

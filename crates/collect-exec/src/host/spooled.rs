@@ -24,12 +24,15 @@ use crate::Error;
 /// How nice the making of a trace is to the program that it waits for.
 const NICE: i32 = 19;
 
+/// Who hears of a program's end, and may fail at it.
+type Ended<'a, S> = &'a mut dyn FnMut(&mut S, ExitStatus) -> Result<(), <S as Sink>::Error>;
+
 /// How a collection by way of a spool goes on.
 pub struct Spooling<'a, S: Sink> {
     /// Where the spool goes.
     pub place: Place,
     /// Hears that the program has ended like this, and has the sink to itself.
-    pub ended: &'a mut dyn FnMut(&mut S, ExitStatus) -> Result<(), S::Error>,
+    pub ended: Ended<'a, S>,
     /// Hears how many bytes of those that were left at the end have been read, and how many there were.
     pub progress: &'a mut dyn FnMut(u64, u64),
 }
