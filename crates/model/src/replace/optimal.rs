@@ -29,6 +29,9 @@ use crate::{ByKind, Error, Kind};
 /// A line that is never used again.
 const NEVER: u32 = u32::MAX;
 
+/// The lines of a set by what they are filed under.
+type Filed = BTreeSet<(u32, u32)>;
+
 /// Collects the references to one cache and gives its fewest possible misses.
 #[derive(Debug)]
 pub struct Optimal {
@@ -166,12 +169,11 @@ impl Optimal {
     fn misses(
         &self,
         key: impl Fn(usize) -> u32,
-        victim: fn(&mut BTreeSet<(u32, u32)>) -> Option<(u32, u32)>,
+        victim: fn(&mut Filed) -> Option<(u32, u32)>,
     ) -> ByKind {
         let index = crate::cache::Index::new(&self.config);
         let ways = self.config.ways as usize;
-        let mut sets: Vec<BTreeSet<(u32, u32)>> =
-            vec![BTreeSet::new(); self.config.sets() as usize];
+        let mut sets: Vec<Filed> = vec![BTreeSet::new(); self.config.sets() as usize];
         // What each line is filed under, if it is present.
         let mut filed: Vec<Option<u32>> = vec![None; self.lines.len()];
         let mut misses = ByKind::default();
