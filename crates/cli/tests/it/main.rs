@@ -18,7 +18,6 @@ mod models;
 mod profile;
 mod programs;
 mod record;
-mod spool;
 mod support;
 mod tools;
 mod verbs;

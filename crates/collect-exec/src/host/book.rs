@@ -1,7 +1,7 @@
 //! The roadmap as the host knows it: every block by its identifier.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use ichnos_base::{BlockId, GuestVa, Record, Shapes};
 use ichnos_isa_x86::Inst;
@@ -53,9 +53,9 @@ pub enum Varies {
 /// All blocks.
 #[derive(Debug, Default)]
 pub struct Book {
-    blocks: Vec<Option<Arc<Known>>>,
+    blocks: Vec<Option<Rc<Known>>>,
     /// The blocks of all ways.
-    ways: Vec<Arc<Known>>,
+    ways: Vec<Rc<Known>>,
 }
 
 impl Shapes for Book {
@@ -73,7 +73,7 @@ impl Shapes for Book {
 impl Book {
     /// A block.
     #[inline]
-    pub fn get(&self, identifier: u32) -> Option<&Arc<Known>> {
+    pub fn get(&self, identifier: u32) -> Option<&Rc<Known>> {
         self.blocks.get(identifier as usize)?.as_ref()
     }
 
@@ -105,8 +105,8 @@ impl Book {
                 code: code.get(start..start + len).unwrap_or_default().to_vec(),
                 first_way: self.ways.len() as u32,
             };
-            let known = Arc::new(known);
-            self.ways.extend((0..known.program.ways()).map(|_| Arc::clone(&known)));
+            let known = Rc::new(known);
+            self.ways.extend((0..known.program.ways()).map(|_| Rc::clone(&known)));
             self.blocks[head.first as usize + i] = Some(known);
         }
         Some(())

@@ -52,8 +52,6 @@ pub struct Outcome {
     pub waits: u32,
     /// Whether the tree was killed because somebody asked for the end.
     pub stopped: bool,
-    /// Whether somebody asked for the end while the rest was read from the spool, which is left: the trace can be made from it.
-    pub left: bool,
 }
 
 /// What a caller wants to say and hear during a collection.
@@ -97,9 +95,9 @@ impl Tracee {
         let mut gather = Gather::new(sink, sifted);
         let mut run = Run::new(Arc::clone(&channel), watch);
         let taken = run.until_the_end(&mut self, |channel, taken| {
-            gather.buffer(taken, channel.bytes(taken.index, taken.len))?;
-            channel.free(taken.index, taken.len);
-            Ok(())
+            gather.buffer(channel, taken)?;
+            channel.clear(taken.index, taken.len);
+            Ok(gather.ends())
         });
         let failed = |source| CollectError::Host(Error::Channel { source });
         if taken.is_err() {
@@ -110,7 +108,7 @@ impl Tracee {
         taken?;
         let waits = channel.header().waits.load(Ordering::Relaxed);
         let (insns, raw_bytes, stopped) = (gather.insns(), run.raw_bytes, run.stopped);
-        Ok(Outcome { status, insns, raw_bytes, waits, stopped, left: false })
+        Ok(Outcome { status, insns, raw_bytes, waits, stopped })
     }
 
     /// Runs the program and all that it starts to the end, takes what they store and drops it: what
@@ -123,47 +121,38 @@ impl Tracee {
         let channel = self.channel();
         let watch = Watch { stop: &AtomicBool::new(false), left_behind: &mut |_| () };
         let mut run = Run::new(Arc::clone(&channel), watch);
-        run.until_the_end(&mut self, |channel, taken| {
-            channel.free_unseen(taken.index);
-            Ok::<_, Error>(())
-        })?;
+        run.until_the_end(&mut self, |_, _| Ok::<_, Error>(0))?;
         let status = self.wait().map_err(|source| Error::Channel { source })?;
         let waits = channel.header().waits.load(Ordering::Relaxed);
         let (raw_bytes, stopped) = (run.raw_bytes, run.stopped);
-        Ok(Outcome { status, insns: 0, raw_bytes, waits, stopped, left: false })
+        Ok(Outcome { status, insns: 0, raw_bytes, waits, stopped })
     }
 }
 
 /// A collection on its way.
-pub struct Run<'a> {
+struct Run<'a> {
     channel: Arc<Channel>,
     watch: Watch<'a>,
-    /// When this is set, whoever lives is killed: what they do can no longer be kept.
-    pub failed: Option<Arc<AtomicBool>>,
-    /// The processes of the tree.
-    pub family: Family,
+    family: Family,
     ticket: u64,
     /// Since when the next ticket is missing though later ones are there.
     missing: Option<Instant>,
-    /// Bytes that came through the tap.
-    pub raw_bytes: u64,
-    /// Whether somebody asked for the end.
-    pub stopped: bool,
+    raw_bytes: u64,
+    stopped: bool,
 }
 
 impl<'a> Run<'a> {
-    /// Nothing taken yet.
-    pub fn new(channel: Arc<Channel>, watch: Watch<'a>) -> Self {
+    fn new(channel: Arc<Channel>, watch: Watch<'a>) -> Self {
         let family = Family::default();
-        let (ticket, missing, raw_bytes) = (0, None, 0);
-        Self { channel, watch, failed: None, family, ticket, missing, raw_bytes, stopped: false }
+        Self { channel, watch, family, ticket: 0, missing: None, raw_bytes: 0, stopped: false }
     }
 
-    /// Gives every buffer to `each`, which frees it, until nobody lives.
-    pub fn until_the_end<E>(
+    /// Gives every buffer to `each` until nobody lives; `each` says how many processes have said that they
+    /// end.
+    fn until_the_end<E>(
         &mut self,
         tracee: &mut Tracee,
-        mut each: impl FnMut(&Channel, &Taken) -> Result<(), E>,
+        mut each: impl FnMut(&Channel, &Taken) -> Result<usize, E>,
     ) -> Result<(), E> {
         let mut over = None;
         let (mut ends, mut ending) = (0, None);
@@ -174,11 +163,11 @@ impl<'a> Run<'a> {
             let alive = self.family.look(&self.channel);
             while let Some(taken) = self.next(alive) {
                 self.raw_bytes += taken.len;
-                each(&self.channel, &taken)?;
-            }
-            let said = self.channel.header().ends.load(Ordering::Relaxed);
-            if said != ends {
-                (ends, ending) = (said, Some(Instant::now()));
+                let said = each(&self.channel, &taken)?;
+                self.channel.free(taken.index);
+                if said != ends {
+                    (ends, ending) = (said, Some(Instant::now()));
+                }
             }
             if alive == 0 {
                 return Ok(());
@@ -192,9 +181,6 @@ impl<'a> Run<'a> {
             }
             if self.watch.stop.load(Ordering::Relaxed) {
                 self.stopped = true;
-                self.family.kill();
-            }
-            if self.failed.as_ref().is_some_and(|failed| failed.load(Ordering::Acquire)) {
                 self.family.kill();
             }
             let soon = ending.is_some_and(|since: Instant| since.elapsed() < PATIENCE);
