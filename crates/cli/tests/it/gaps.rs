@@ -45,3 +45,29 @@ fn what_was_not_traced_is_said() {
     let run = good(ichnos(&folder, &["sim", "s.ichnos"]));
     assert!(run.stderr.contains(said) && run.stderr.contains("between samples"), "{}", run.stderr);
 }
+
+/// Functions that untraced code calls return into it: their returns are nobody's to predict, however many models run at once.
+#[test]
+fn returns_to_untraced_code_are_not_counted() {
+    let folder = Folder::new();
+    let source = b"#include <stdlib.h>
+        static int order(const void *a, const void *b) { return *(int *)a - *(int *)b; }
+        int main(void) {
+            static int numbers[500];
+            for (int i = 0; i < 500; i++) numbers[i] = i * 7919 % 500;
+            qsort(numbers, 500, sizeof *numbers, order);
+            return numbers[0];
+        }";
+    folder.write("sort.c", source);
+    good(ichnos(&folder, &["cc", "--", "gcc", "-O2", "-o", "sort", "sort.c"]));
+    good(ichnos(&folder, &["record", "-q", "-o", "cc.ichnos", "--", "./sort"]));
+    let sim = |jobs| {
+        let line = ["sim", "--json", "--branch", "tage", "--jobs", jobs, "cc.ichnos"];
+        good(ichnos(&folder, &line)).json()
+    };
+    let (one, two) = (sim("1"), sim("2"));
+    assert_eq!(one, two);
+    let rows = one["branches"].as_array().unwrap();
+    let returns = rows.iter().find(|row| row["branches"] == "returns").unwrap();
+    assert!(returns["predicted"].as_u64().unwrap() < 100, "thousands of callbacks: {returns}");
+}

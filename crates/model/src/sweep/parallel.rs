@@ -15,7 +15,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use ichnos_base::{
-    About, Batch, BlockId, Blocks, EndStatus, Event, Record, Shapes, Sink, ThreadId, ThreadStart,
+    About, Batch, BlockId, Blocks, EndStatus, Event, GapReason, Record, Shapes, Sink, ThreadId,
+    ThreadStart,
 };
 
 /// Messages that may wait in a worker's queue.
@@ -30,6 +31,7 @@ enum Message {
     Records { thread: ThreadId, insns_before: u64, records: Arc<[Record]> },
     Start { thread: ThreadId, start: ThreadStart },
     Migrate { thread: ThreadId, cpu: u32 },
+    Gap { thread: ThreadId, reason: GapReason },
     End { thread: ThreadId, status: EndStatus },
 }
 
@@ -151,6 +153,9 @@ fn work<S: Sink<Error = Infallible>>(share: Vec<S>, messages: &Receiver<Message>
                 Message::Migrate { thread, cpu } => {
                     model.event(*thread, &Event::Migrate { cpu: *cpu })
                 }
+                &Message::Gap { thread, reason } => {
+                    model.event(thread, &Event::Gap { reason, insns: None, skipped: None })
+                }
                 Message::End { thread, status } => model.event(*thread, &Event::ThreadEnd(*status)),
             };
             *open = more;
@@ -198,6 +203,7 @@ impl<S: Sink<Error = Infallible> + Send + 'static> Sink for Parallel<S> {
         Ok(match *event {
             Event::ThreadStart(start) => self.tell(&Message::Start { thread, start }),
             Event::Migrate { cpu } => self.tell(&Message::Migrate { thread, cpu }),
+            Event::Gap { reason, .. } => self.tell(&Message::Gap { thread, reason }),
             Event::ThreadEnd(status) => self.tell(&Message::End { thread, status }),
             _ => true,
         })
