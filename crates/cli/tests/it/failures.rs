@@ -235,7 +235,9 @@ fn interrupt_finishes_the_trace() {
 fn an_interrupt_is_told_by_status_and_words() {
     for (signal, status, verb) in [("INT", 130, "sim"), ("TERM", 143, "annotate")] {
         let folder = Folder::new();
-        let child = Command::new(env!("CARGO_BIN_EXE_ichnos"))
+        // Whoever runs the tests may ignore the signal, and what is ignored stays so.
+        let child = Command::new("env")
+            .args([&format!("--default-signal={signal}"), env!("CARGO_BIN_EXE_ichnos")])
             .args([verb, "--", "sh", "-c", "echo up > up; while :; do :; done"])
             .current_dir(folder.path())
             .stderr(Stdio::piped())
