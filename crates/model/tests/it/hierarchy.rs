@@ -213,7 +213,7 @@ proptest! {
         let mut records = Vec::new();
         for (stride, count) in strides {
             for _ in 0..count {
-                records.push(Record::insn(GuestVa(stride), 4, ichnos_base::InsnKind::OTHER));
+                records.push(Record::insn(GuestVa(stride), 4, InsnKind::OTHER));
                 records.push(Record::load(GuestVa(addr), 1));
                 addr += stride;
             }
