@@ -168,6 +168,8 @@ impl<'a> Run<'a> {
                 if said != ends {
                     (ends, ending) = (said, Some(Instant::now()));
                 }
+                // A program may fill buffers as fast as they are emptied.
+                self.heed_stop();
             }
             if alive == 0 {
                 return Ok(());
@@ -179,13 +181,18 @@ impl<'a> Run<'a> {
                 (self.watch.left_behind)(alive);
                 over = Some(Instant::now() + Duration::from_secs(u32::MAX.into()));
             }
-            if self.watch.stop.load(Ordering::Relaxed) {
-                self.stopped = true;
-                self.family.kill();
-            }
+            self.heed_stop();
             let soon = ending.is_some_and(|since: Instant| since.elapsed() < PATIENCE);
             let patience = if soon { SHORT_PATIENCE } else { PATIENCE };
             self.channel.sleep(seen, patience);
+        }
+    }
+
+    /// Ends the program once somebody says so.
+    fn heed_stop(&mut self) {
+        if self.watch.stop.load(Ordering::Relaxed) {
+            self.stopped = true;
+            self.family.kill();
         }
     }
 
