@@ -193,10 +193,7 @@ fn killed_collector_leaves_no_tracee_behind() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while folder.size("pid") == 0 && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    folder.wait_for("pid");
     let pid = folder.read("pid").trim().to_owned();
     child.kill().unwrap();
     child.wait().unwrap();
@@ -218,10 +215,7 @@ fn interrupt_finishes_the_trace() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while folder.size("up") == 0 && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    folder.wait_for("up");
     native(&folder, "kill", &["-TERM", &child.id().to_string()]);
     let out = child.wait_with_output().unwrap();
     assert!(!String::from_utf8_lossy(&out.stderr).contains("panicked"));
@@ -243,10 +237,7 @@ fn an_interrupt_is_told_by_status_and_words() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while folder.size("up") == 0 && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        folder.wait_for("up");
         native(&folder, "kill", &[&format!("-{signal}"), &child.id().to_string()]);
         let out = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&out.stderr);

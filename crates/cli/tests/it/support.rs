@@ -51,6 +51,14 @@ impl Folder {
         std::fs::metadata(self.0.join(name)).map_or(0, |m| m.len())
     }
 
+    /// Waits until somebody has written to a file; not for ever.
+    pub fn wait_for(&self, name: &str) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.size(name) == 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     pub fn list(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.0).unwrap();
         entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect()

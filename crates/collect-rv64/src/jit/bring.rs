@@ -13,7 +13,7 @@ use ichnos_base::CacheAddr;
 
 use crate::jit::state::{OWN_DISTANCE, OWN_MASK, OWN_PAGES, OWN_SPACE, OWN_WORDS};
 use crate::jit::thunks::{LOST, address};
-use crate::jit::turn::{as_absent, find_record};
+use crate::jit::turn::{bring_absent, find_record, page};
 use crate::jit::x86::{
     Alu, Code, Cond, Hole, Mem, Operand, R8, R9, R10, R11, R14, R15, RAX, RCX, RDI, RDX, RSI, Reg,
     Shift, W32, W64,
@@ -37,11 +37,6 @@ pub(crate) enum By {
 /// A field of the entry at a place of the table of lines.
 const fn entry(place: Reg, offset: usize) -> Mem {
     Mem::indexed(R15, place, offset as i32)
-}
-
-/// A field of the record of a page.
-const fn page(record: Reg, offset: usize) -> Mem {
-    Mem::at(record, offset as i32)
 }
 
 /// Called with a guest address in `rax`, the place of its line's entry in `rcx`, and in
@@ -115,13 +110,7 @@ fn check_page(code: &mut Code, by: By, bring_page: CacheAddr) -> Vec<Hole> {
     let number = page(R8, offset_of!(Page, number));
     code.alu(W64, Alu::Cmp, RDI, Operand::Mem(number));
     let present = code.jump_if(Cond::Equal);
-    as_absent(code, RDX, RDI);
-    code.alu(W64, Alu::Cmp, RDX, Operand::Mem(number));
-    failed.push(code.jump_if(Cond::NotEqual));
-    let call = code.call();
-    code.fill(call, bring_page.0 as usize);
-    failed.push(code.jump_if(Cond::NotEqual));
-    code.store(8, number, RDI);
+    failed.extend(bring_absent(code, number, bring_page));
     code.fill_here(present);
     let stores = Operand::Mem(page(R8, offset_of!(Page, stores)));
     match by {

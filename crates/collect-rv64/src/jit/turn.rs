@@ -37,7 +37,7 @@ const FLAGS: u8 = 3;
 const NUMBER: u8 = 55;
 
 /// A field of the record of a page.
-const fn page(record: Reg, offset: usize) -> Mem {
+pub(crate) const fn page(record: Reg, offset: usize) -> Mem {
     Mem::at(record, offset as i32)
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn find_record(code: &mut Code, (to, number): (Reg, Reg), records: Me
 }
 
 /// Puts into `to` what the record of an absent page has for its number.
-pub(crate) fn as_absent(code: &mut Code, to: Reg, number: Reg) {
+fn as_absent(code: &mut Code, to: Reg, number: Reg) {
     code.mov_imm(to, ABSENT);
     code.alu(W64, Alu::Or, to, Operand::Reg(number));
 }
@@ -223,6 +223,19 @@ fn replace(code: &mut Code) {
     code.store(8, word(R9, Ring::NEXT), R12);
 }
 
+/// Brings the page of the number in `rdi` in, if its record, whose number's place is given, says that it left the TLB: where to
+/// jump to if not. `rdx` is lost.
+pub(crate) fn bring_absent(code: &mut Code, number: Mem, bring_page: CacheAddr) -> [Hole; 2] {
+    as_absent(code, RDX, RDI);
+    code.alu(W64, Alu::Cmp, RDX, Operand::Mem(number));
+    let other = code.jump_if(Cond::NotEqual);
+    let call = code.call();
+    code.fill(call, bring_page.0 as usize);
+    let failed = code.jump_if(Cond::NotEqual);
+    code.store(8, number, RDI);
+    [other, failed]
+}
+
 /// Called with the address of a line of code in `rax` that is known to hit and whose page
 /// left the TLB, and the place of its frame's word in `rcx`: brings the page in.
 pub(crate) fn bring_code(code: &mut Code, bring_page: CacheAddr) -> CacheAddr {
@@ -235,14 +248,8 @@ pub(crate) fn bring_code(code: &mut Code, bring_page: CacheAddr) -> CacheAddr {
     code.mov_rr(RDI, RAX);
     code.shift_imm(W64, Shift::Right, RDI, PAGE_SHIFT as u8);
     find_record(code, (R8, RDI), TURN_CODE_PAGES);
-    as_absent(code, RDX, RDI);
     let number = page(R8, offset_of!(Page, number));
-    code.alu(W64, Alu::Cmp, RDX, Operand::Mem(number));
-    failed.push(code.jump_if(Cond::NotEqual));
-    let call = code.call();
-    code.fill(call, bring_page.0 as usize);
-    failed.push(code.jump_if(Cond::NotEqual));
-    code.store(8, number, RDI);
+    failed.extend(bring_absent(code, number, bring_page));
     code.store_imm(Mem::indexed(R14, RCX, 0), 0);
     code.alu(W64, Alu::Cmp, RDX, Operand::Reg(RDX));
     // A comparison with one, which is below, is not equal either.
