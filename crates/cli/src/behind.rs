@@ -35,6 +35,8 @@ where
     known: Vec<bool>,
     /// Whether the sink has seen enough.
     enough: bool,
+    /// What the other side knows of them, while nobody works there.
+    pieces: Pieces,
 }
 
 /// Where the sink is.
@@ -49,7 +51,7 @@ enum Where<S> {
 struct Line<S> {
     full: SyncSender<Portion>,
     empty: Receiver<Portion>,
-    worker: JoinHandle<(S, Result<bool>)>,
+    worker: JoinHandle<(S, Pieces, Result<bool>)>,
 }
 
 impl<S> Behind<S>
@@ -64,6 +66,7 @@ where
             portion: Portion::default(),
             known: Vec::new(),
             enough: false,
+            pieces: Pieces::default(),
         }
     }
 
@@ -74,6 +77,12 @@ where
             Where::Here(sink) => Some(sink),
             _ => None,
         }
+    }
+
+    /// Waits until the sink has heard everything. What comes next is told by another thread, started by the one that then tells.
+    pub fn rest(&mut self) -> Result<()> {
+        self.hand_over()?;
+        self.call_back().map(drop)
     }
 
     /// Hands over what was gathered, if it is enough.
@@ -91,7 +100,8 @@ where
         if let Where::Here(_) = &self.sink
             && let Where::Here(sink) = mem::replace(&mut self.sink, Where::Lost)
         {
-            self.sink = Where::There(Line::new(sink)?);
+            let pieces = mem::take(&mut self.pieces);
+            self.sink = Where::There(Line::new(sink, pieces)?);
         }
         let Where::There(line) = &self.sink else {
             return Err(anyhow!("the trace was written to after an error"));
@@ -111,7 +121,9 @@ where
             Where::There(line) => {
                 drop(line.full);
                 let joined = line.worker.join();
-                let (sink, done) = joined.map_err(|_| anyhow!("the writing thread panicked"))?;
+                let joined = joined.map_err(|_| anyhow!("the writing thread panicked"))?;
+                let (sink, pieces, done) = joined;
+                self.pieces = pieces;
                 self.enough = !done?;
                 self.sink = Where::Here(sink);
                 Ok(!self.enough)
@@ -142,33 +154,36 @@ impl<S> Line<S>
 where
     S: Sink<Error = anyhow::Error> + Send + 'static,
 {
-    fn new(sink: S) -> Result<Self> {
+    fn new(sink: S, pieces: Pieces) -> Result<Self> {
         let (full, portions) = sync_channel(PORTIONS);
         let (back, empty) = channel();
         let worker = std::thread::Builder::new()
             .name("writer".to_owned())
-            .spawn(move || work(sink, &portions, &back))
+            .spawn(move || work((sink, pieces), &portions, &back))
             .context("cannot start a thread that writes the trace")?;
         Ok(Self { full, empty, worker })
     }
 }
 
 /// Tells portions until there are no more, or the sink wants none.
-fn work<S>(mut sink: S, portions: &Receiver<Portion>, back: &Sender<Portion>) -> (S, Result<bool>)
+fn work<S>(
+    (mut sink, mut pieces): (S, Pieces),
+    portions: &Receiver<Portion>,
+    back: &Sender<Portion>,
+) -> (S, Pieces, Result<bool>)
 where
     S: Sink<Error = anyhow::Error>,
 {
-    let mut pieces = Pieces::default();
     while let Ok(mut portion) = portions.recv() {
         match portion.tell(&mut pieces, &mut sink) {
             Ok(true) => {}
-            done => return (sink, done),
+            done => return (sink, pieces, done),
         }
         portion.clear();
         // Nobody takes the last ones.
         let _ = back.send(portion);
     }
-    (sink, Ok(true))
+    (sink, pieces, Ok(true))
 }
 
 /// What a sink is told, in order.
@@ -369,158 +384,4 @@ where
 }
 
 #[cfg(test)]
-mod tests {
-    use ichnos_base::{InsnKind, Map, MapKind, Protection};
-
-    use super::*;
-
-    /// Writes down what it is told, up to a number of things.
-    struct Tape {
-        told: Vec<String>,
-        enough: usize,
-        broken: usize,
-    }
-
-    impl Tape {
-        fn new() -> Self {
-            Self { told: Vec::new(), enough: usize::MAX, broken: usize::MAX }
-        }
-
-        fn tell(&mut self, text: String) -> Result<bool> {
-            self.told.push(text);
-            if self.told.len() > self.broken {
-                return Err(anyhow!("the tape is torn"));
-            }
-            Ok(self.told.len() < self.enough)
-        }
-    }
-
-    impl Sink for Tape {
-        type Error = anyhow::Error;
-
-        fn records(&mut self, batch: &Batch<'_>) -> Result<bool> {
-            self.tell(format!("{batch:?}"))
-        }
-
-        fn takes_paths(&self) -> bool {
-            true
-        }
-
-        fn paths(&mut self, paths: &Paths<'_>) -> Result<bool> {
-            let Blocks { thread, blocks, words, shapes, .. } = paths.blocks;
-            let shapes: Vec<_> = blocks
-                .iter()
-                .map(|id| (shapes.records(*id).to_vec(), shapes.is_taken(*id)))
-                .collect();
-            self.tell(format!("{thread:?} {blocks:?} {words:?} {shapes:?} {:?}", paths.next))
-        }
-
-        fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool> {
-            self.tell(format!("{thread:?} {event:?}"))
-        }
-
-        fn code(&mut self, thread: ThreadId, code: &Code<'_>) -> Result<bool> {
-            self.tell(format!("{thread:?} {code:?}"))
-        }
-    }
-
-    /// Block n is one instruction at n, and is left by a taken branch if n is odd.
-    struct Numbers(Vec<Record>);
-
-    impl Shapes for Numbers {
-        fn records(&self, block: BlockId) -> &[Record] {
-            self.0.get(block.index()..=block.index()).unwrap_or_default()
-        }
-
-        fn is_taken(&self, block: BlockId) -> bool {
-            block.0 % 2 == 1
-        }
-    }
-
-    /// Tells a long story, as long as the sink wants more.
-    fn story<S: Sink<Error = anyhow::Error>>(sink: &mut S) -> Result<()> {
-        let insn = |n: u64| Record::insn(GuestVa(n), 1, InsnKind::OTHER);
-        let shapes = Numbers((0..500).map(insn).collect());
-        let map = Map {
-            start: GuestVa(0x1000),
-            len: 0x1000,
-            protection: Protection::READ,
-            kind: MapKind::IMAGE,
-            offset: ichnos_base::FileOff(7),
-            bias: 3,
-            path: "/bin/true",
-            build_id: &[1, 2, 3],
-        };
-        sink.begin(&About::default())?;
-        for turn in 0..3000_u32 {
-            let thread = ThreadId(turn % 3);
-            let records = [insn(turn.into()), Record::load(GuestVa(9), 4)];
-            let values = (turn % 2 == 0).then_some(&[1, 2, 3, 4][..]);
-            let blocks = [BlockId(turn % 500), BlockId(turn / 8)];
-            let words = vec![u64::from(turn); 50];
-            let told =
-                Blocks { thread, insns_before: 5, blocks: &blocks, words: &words, shapes: &shapes };
-            let code =
-                Code { process: ProcessId(1), pc: GuestVa(turn.into()), bytes: &[turn as u8; 5] };
-            let more =
-                sink.records(&Batch { thread, insns_before: 8, records: &records, values })?
-                    && sink.paths(&Paths { blocks: told, next: GuestVa(77) })?
-                    && sink.event(thread, &Event::Map(map))?
-                    && sink.event(thread, &Event::Marker { id: 4, text: "here" })?
-                    && sink.event(thread, &Event::Timestamp { ns: turn.into() })?
-                    && sink.code(thread, &code)?;
-            if !more {
-                break;
-            }
-        }
-        sink.finish()
-    }
-
-    #[test]
-    fn the_sink_hears_what_it_would_hear_alone() {
-        let mut alone = Tape::new();
-        story(&mut alone).unwrap();
-        let mut behind = Behind::new(Tape::new());
-        assert!(behind.takes_paths());
-        story(&mut behind).unwrap();
-        assert_eq!(behind.into_inner().unwrap().told, alone.told);
-    }
-
-    #[test]
-    fn an_error_and_enough_are_heard_of() {
-        let mut behind = Behind::new(Tape { broken: 100, ..Tape::new() });
-        assert_eq!(story(&mut behind).unwrap_err().to_string(), "the tape is torn");
-        assert!(behind.into_inner().is_none());
-        let mut behind = Behind::new(Tape { enough: 100, ..Tape::new() });
-        story(&mut behind).unwrap();
-        assert_eq!(behind.into_inner().unwrap().told.len(), 100);
-    }
-
-    /// Counts batches where somebody can see it who no longer has the sink.
-    struct Counter(std::sync::Arc<std::sync::atomic::AtomicUsize>);
-
-    impl Sink for Counter {
-        type Error = anyhow::Error;
-
-        fn records(&mut self, _: &Batch<'_>) -> Result<bool> {
-            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            Ok(true)
-        }
-    }
-
-    /// A collector that fails leaves without a word.
-    #[test]
-    fn what_was_told_is_heard_without_an_end() {
-        for batches in [0, 1, 40_000] {
-            let heard = std::sync::Arc::default();
-            let mut sink = Behind::new(Counter(std::sync::Arc::clone(&heard)));
-            assert!(!sink.takes_paths());
-            for _ in 0..batches {
-                let record = Record::insn(GuestVa(1), 1, InsnKind::OTHER);
-                assert!(sink.records(&Batch::new(ThreadId(0), 0, &[record])).unwrap());
-            }
-            drop(sink);
-            assert_eq!(heard.load(std::sync::atomic::Ordering::Relaxed), batches);
-        }
-    }
-}
+mod tests;

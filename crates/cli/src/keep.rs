@@ -17,9 +17,12 @@ use crate::choice::ChoiceArgs;
 use crate::distances::Distances;
 use crate::erase::Erase;
 use crate::exit::Ending;
-use crate::live::{Bare, Collector, LiveArgs, Values};
+use crate::later::Later;
+use crate::live::{Bare, Collector, LiveArgs, Values, from_cache};
 use crate::output::{TraceFile, WriteArgs, default_path};
+use crate::packing::Words;
 use crate::progress::Progress;
+use crate::spooling::SpoolArgs;
 use crate::tool::Tool;
 
 /// What to collect, and where to.
@@ -39,6 +42,9 @@ pub struct KeepArgs {
     write: WriteArgs,
     #[command(flatten)]
     live: LiveArgs,
+    /// Where what nobody has packed yet is put.
+    #[arg(skip)]
+    spool: SpoolArgs,
     /// The program and its arguments.
     #[arg(
         required = true,
@@ -56,6 +62,12 @@ impl KeepArgs {
         self
     }
 
+    /// Puts what nobody has packed yet there.
+    pub fn spool(mut self, spool: SpoolArgs) -> Self {
+        self.spool = spool;
+        self
+    }
+
     /// Runs the program under a collector and keeps its trace.
     pub fn run(&self, collector: Option<Collector>, doing: &'static str) -> Result<Ending> {
         let values = if self.values { Values::Collect } else { Values::Omit };
@@ -70,10 +82,18 @@ impl KeepArgs {
             return Ok(self.live.run(collector, &self.command, values, &mut sink)?.ending);
         }
         let path = self.output.clone().unwrap_or_else(|| default_path(&self.command[0]));
-        let traces = Traces::new(path, self.write.options());
+        let options = self.write.options();
+        let traces = Traces::new(path.clone(), options);
         // Packing goes on beside collecting.
         let mut sink = Progress::new(Behind::new(traces), None, doing);
-        let live = self.live.run(collector, &self.command, values, &mut sink)?;
+        let live = if self.live.runs_from_cache(collector, &self.command) {
+            self.live.refuse_stepping(values)?;
+            let later = Later::new(path, options, from_cache(&self.command[0], &self.command[1..]));
+            let words = if self.quiet { Words::None } else { Words::Said };
+            self.spool.record((&self.live, &self.command), &later, words, &mut sink)?
+        } else {
+            self.live.run(collector, &self.command, values, &mut sink)?
+        };
         let traces = sink.into_inner().into_inner();
         if let Some(traces) = traces.filter(|_| !self.quiet) {
             let files = traces.files();
@@ -188,7 +208,8 @@ fn report_dropped(outcome: &Outcome) {
     );
 }
 
-fn report(file: &TraceFile, cut_short: Option<&str>) {
+/// Says what was written.
+pub fn report(file: &TraceFile, cut_short: Option<&str>) {
     let Some((totals, bytes)) = file.written() else { return };
     let bits = bytes as f64 * 8.0 / totals.insns.max(1) as f64;
     let note = cut_short.map_or(String::new(), |why| format!(" ({why})"));

@@ -9,12 +9,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ichnos_base::{About, DriveError, EndStatus, Isa, Sink};
+use ichnos_base::{DriveError, EndStatus, Isa, Sink};
 use ichnos_collect_asm as asm;
 use ichnos_collect_exec as exec;
 use ichnos_collect_rv64 as rv64;
 use ichnos_collect_step as step;
 use ichnos_flow::Level;
+use ichnos_trace::Provenance;
 
 use crate::choice::ChoiceArgs;
 use crate::count;
@@ -105,6 +106,8 @@ pub struct Live {
     pub cut_short: Option<&'static str>,
 }
 
+type Collected = Result<exec::Outcome, exec::CollectError<anyhow::Error>>;
+
 impl LiveArgs {
     /// Whether only single stepping can do what is asked for.
     pub const fn needs_stepping(&self) -> bool {
@@ -186,14 +189,31 @@ impl LiveArgs {
         S: Sink<Error = anyhow::Error>,
     {
         self.refuse_stepping(values)?;
-        let name = || program.to_string_lossy().into_owned();
         // Samples and windows choose by what is recorded, so all of it must be.
         let what = match sink.sieve().filter(|_| self.choice.is_all()) {
             Some(sieve) => exec::Record::Sifted(sieve),
             None => exec::Record::All,
         };
+        let about = from_cache(program, args);
+        self.exec_by((program, args), (what, &about), sink, |tracee, sink, watch| {
+            tracee.collect_watched(sink, watch)
+        })
+    }
+
+    /// Runs a program from the code cache; `collect` brings what it does to the sink.
+    pub fn exec_by<S>(
+        &self,
+        (program, args): (&OsString, &[OsString]),
+        (what, about): (exec::Record, &Provenance),
+        sink: &mut S,
+        collect: impl FnOnce(exec::Tracee, &mut S, exec::Watch<'_>) -> Collected,
+    ) -> Result<Live>
+    where
+        S: Sink<Error = anyhow::Error>,
+    {
+        let name = || program.to_string_lossy().into_owned();
         let tracee = self.launch(program, args, what)?;
-        begin(concat!("collect-exec ", env!("CARGO_PKG_VERSION")), program, args, sink)?;
+        about.with(|about| sink.begin(about))?;
         let interrupt = interrupt::flag()?;
         let mut left_behind = |count: usize| {
             eprintln!(
@@ -203,14 +223,20 @@ impl LiveArgs {
             );
         };
         let watch = exec::Watch { stop: &interrupt.stop, left_behind: &mut left_behind };
-        let outcome = tracee.collect_watched(sink, watch).map_err(|error| match error {
+        let outcome = collect(tracee, sink, watch).map_err(|error| match error {
             exec::CollectError::Sink(e) => e,
             exec::CollectError::Host(e) => anyhow::Error::from(e).context(name()),
             _ => anyhow::anyhow!("{}: the trace cannot be collected", name()),
         })?;
         let status = ended(host_status(outcome.status), outcome.stopped, &interrupt);
         let ending = Ending::Program(status);
-        Ok(Live { ending, cut_short: outcome.stopped.then_some("interrupted") })
+        let cut_short = match outcome {
+            outcome if outcome.left => {
+                Some("packing was interrupted; `ichnos pack` makes the whole")
+            }
+            outcome => outcome.stopped.then_some("interrupted"),
+        };
+        Ok(Live { ending, cut_short })
     }
 
     /// Starts a program in the code cache.
@@ -254,8 +280,20 @@ impl LiveArgs {
         Ok(())
     }
 
+    /// Whether a program is run from the code cache, as far as can be said before.
+    pub fn runs_from_cache(&self, collector: Option<Collector>, command: &[OsString]) -> bool {
+        let Some(program) = command.first() else { return false };
+        let path = Path::new(program);
+        let simulated = path.is_file() && rv64::user::is_riscv_program(path);
+        let chosen = match collector {
+            Some(collector) => collector == Collector::Exec,
+            None => !is_noted(program),
+        };
+        chosen && !simulated && self.gdb.is_none() && self.beside.is_empty()
+    }
+
     /// Refuses what only single stepping can do.
-    fn refuse_stepping(&self, values: Values) -> Result<()> {
+    pub fn refuse_stepping(&self, values: Values) -> Result<()> {
         if self.needs_stepping() || values == Values::Collect {
             bail!("--limit and --values need single stepping: `ichnos step`");
         }
@@ -293,7 +331,8 @@ impl LiveArgs {
         if self.no_vdso {
             bail!("a program that traces itself sees the vdso; without it: `ichnos step`");
         }
-        begin(concat!("collect-asm ", env!("CARGO_PKG_VERSION")), program, args, sink)?;
+        let about = provenance(concat!("collect-asm ", env!("CARGO_PKG_VERSION")), program, args);
+        about.with(|about| sink.begin(about))?;
         let (config, switcher) = self.inline_config(program, args)?;
         let outcome = asm::record(&config, sink);
         drop(switcher);
@@ -429,25 +468,24 @@ fn is_noted(program: &OsString) -> bool {
     found.is_some_and(|path| asm::has_notes(&path))
 }
 
-/// Tells where a trace comes from: the collector knows only what runs.
-fn begin<S>(collector: &str, program: &OsString, args: &[OsString], sink: &mut S) -> Result<()>
-where
-    S: Sink<Error = anyhow::Error>,
-{
-    let words: Vec<_> = std::iter::once(program).chain(args).map(|w| w.to_string_lossy()).collect();
-    let command: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
-    let folder = std::env::current_dir().unwrap_or_default();
+/// Where the trace of a program that runs from the code cache comes from.
+pub fn from_cache(program: &OsString, args: &[OsString]) -> Provenance {
+    provenance(concat!("collect-exec ", env!("CARGO_PKG_VERSION")), program, args)
+}
+
+/// Where a trace comes from: the collector knows only what runs.
+fn provenance(collector: &str, program: &OsString, args: &[OsString]) -> Provenance {
+    let words = std::iter::once(program).chain(args).map(|w| w.to_string_lossy().into_owned());
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    sink.begin(&About {
+    Provenance {
         isa: Isa::X86_64,
-        collector,
-        command: &command,
-        folder: &folder.to_string_lossy(),
+        collector: collector.to_owned(),
+        command: words.collect(),
+        folder: std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned(),
         started_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(0),
         branches: true,
-        ..About::default()
-    })?;
-    Ok(())
+        ..Provenance::default()
+    }
 }
 
 /// Either side's error.

@@ -28,16 +28,19 @@ mod images;
 mod input;
 mod interrupt;
 mod keep;
+mod later;
 mod live;
 mod locality_models;
 mod names;
 mod output;
+mod packing;
 mod profile;
 mod profiling;
 mod progress;
 mod regions;
 mod sampling;
 mod simulation;
+mod spooling;
 mod subject;
 mod switcher;
 mod tool;
@@ -49,8 +52,8 @@ use clap::{Parser, Subcommand};
 
 use exit::Ending;
 use verbs::{
-    annotate, boot, cc, check, control, convert, cut, diff, dump, info, locality, record, salvage,
-    sim, step,
+    annotate, boot, cc, check, control, convert, cut, diff, dump, info, locality, pack, record,
+    salvage, sim, step,
 };
 
 /// Traces of what programs execute, and answers from them.
@@ -92,6 +95,8 @@ enum Verb {
     Dump(dump::Args),
     /// Check a trace against every rule that a true trace obeys.
     Check(check::Args),
+    /// Make the trace of a recording whose packing did not end.
+    Pack(pack::Args),
     /// Copy all that is whole out of a damaged or truncated trace.
     Salvage(salvage::Args),
     /// Copy a part of a trace.
@@ -124,6 +129,7 @@ fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Info(args) => info::run(args),
         Verb::Dump(args) => dump::run(args),
         Verb::Check(args) => check::run(args),
+        Verb::Pack(args) => pack::run(&args),
         Verb::Salvage(args) => salvage::run(args),
         Verb::Cut(args) => cut::run(args),
         Verb::Diff(args) => diff::run(args),

@@ -57,11 +57,17 @@ impl<S> Progress<S> {
         inner
     }
 
-    /// The sink behind.
-    pub fn into_inner(mut self) -> S {
+    /// The sink behind; no bar is drawn any more.
+    pub fn rest(&mut self) -> &mut S {
         if let Some(bar) = self.meter.take().and_then(|m| m.bar) {
             bar.finish_and_clear();
         }
+        &mut self.inner
+    }
+
+    /// The sink behind.
+    pub fn into_inner(mut self) -> S {
+        self.rest();
         self.inner
     }
 }

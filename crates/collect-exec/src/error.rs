@@ -63,6 +63,14 @@ pub enum Error {
         /// Where.
         at: usize,
     },
+    /// The spool cannot be read.
+    #[error("cannot read the spool {path}")]
+    Spool {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Nobody records this process.
     #[error("process {pid} neither records nor is recorded by `ichnos record`")]
     NoRun {

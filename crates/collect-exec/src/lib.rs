@@ -24,6 +24,6 @@ mod words;
 
 pub use error::Error;
 pub use host::{
-    Choice, CollectError, Fallback, Function, Launch, Outcome, Randomize, Record, Switch, Tracee,
-    Vdso, Watch, control,
+    Choice, CollectError, Fallback, Function, Launch, Outcome, Packed, Randomize, Record,
+    SpoolPlace, Spooled, Spooling, Switch, Tracee, Vdso, Watch, control,
 };

@@ -32,6 +32,8 @@ pub struct Descriptor {
     kind: AtomicU32,
     thread: AtomicU32,
     process: AtomicU32,
+    noted: AtomicU32,
+    stale: AtomicU64,
     len: AtomicU64,
     ticket: AtomicU64,
 }
@@ -49,6 +51,8 @@ pub struct Taken {
     pub process: u32,
     /// Bytes filled.
     pub len: u64,
+    /// Whether its thread noted that it holds something to be looked at soon.
+    pub noted: bool,
 }
 
 impl Descriptor {
@@ -58,6 +62,8 @@ impl Descriptor {
             kind: AtomicU32::new(0),
             thread: AtomicU32::new(0),
             process: AtomicU32::new(0),
+            noted: AtomicU32::new(0),
+            stale: AtomicU64::new(0),
             len: AtomicU64::new(0),
             ticket: AtomicU64::new(0),
         }
@@ -80,8 +86,30 @@ impl Header {
         d.kind.store(kind.0, Ordering::Relaxed);
         d.process.store(process, Ordering::Relaxed);
         d.thread.store(thread, Ordering::Relaxed);
+        d.noted.store(0, Ordering::Relaxed);
         d.len.store(0, Ordering::Relaxed);
         Some(index as u32)
+    }
+
+    /// How many bytes of an owned buffer must be made zero, by whoever took it, so that its end can be found.
+    #[must_use]
+    pub fn stale(&self, index: u32) -> u64 {
+        let stale = self.used().get(index as usize).map_or(0, |d| d.stale.load(Ordering::Relaxed));
+        stale.min(self.layout.len)
+    }
+
+    /// They are zero.
+    pub fn cleaned(&self, index: u32) {
+        if let Some(d) = self.used().get(index as usize) {
+            d.stale.store(0, Ordering::Release);
+        }
+    }
+
+    /// Notes that an owned buffer holds something to be looked at soon.
+    pub fn note(&self, index: u32) {
+        if let Some(d) = self.used().get(index as usize) {
+            d.noted.store(1, Ordering::Relaxed);
+        }
     }
 
     /// Makes an owned buffer full: `len` bytes count. The caller rings and wakes.
@@ -119,8 +147,10 @@ impl Header {
                 if is && !roadmap {
                     d.kind.store(BufferKind::LEFT.0, Ordering::Relaxed);
                 }
+                // Who died before it was clean has put nothing in.
+                let clean = d.stale.load(Ordering::Acquire) == 0;
                 if is {
-                    self.submit(i as u32, self.layout.len);
+                    self.submit(i as u32, if clean { self.layout.len } else { 0 });
                 }
             }
         }
@@ -140,7 +170,17 @@ impl Header {
             thread: d.thread.load(Ordering::Relaxed),
             process: d.process.load(Ordering::Relaxed),
             len: d.len.load(Ordering::Relaxed).min(self.layout.len),
+            noted: d.noted.load(Ordering::Relaxed) != 0,
         }
+    }
+
+    /// Gives a buffer back of which the first bytes, so many, are not zero; as [`Header::free`] otherwise.
+    #[must_use]
+    pub fn free_stale(&self, index: u32, len: u64) -> bool {
+        if let Some(d) = self.used().get(index as usize) {
+            d.stale.fetch_max(len, Ordering::Relaxed);
+        }
+        self.free(index)
     }
 
     /// Gives a buffer back; whether threads wait for room, so that the caller must wake them.
@@ -171,8 +211,13 @@ mod tests {
         header.submit(a, 1 << 40);
         assert_eq!(header.next_full(1).map(|t| (t.thread, t.len)), Some((7, 4096)));
         assert!(take(1).is_some() && take(1).is_some() && take(1).is_none());
-        assert!(!header.free(b));
+        header.note(b);
+        assert!(!header.free_stale(b, 50));
         assert_eq!(take(3), Some(b));
+        assert_eq!(header.stale(b), 50);
+        header.cleaned(b);
+        assert_eq!(header.stale(b), 0);
+        assert!(header.next_full(1).is_some_and(|t| !t.noted));
         header.submit(a, 1);
         header.submit_left(0);
         let kinds = (2..5).map(|t| header.next_full(t).map(|t| t.kind));

@@ -8,7 +8,7 @@ use crate::{Descriptor, ExecSlot, Life};
 /// The first eight bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ichnotap");
 /// The layout's version; both sides must have the same.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The most buffers there can be.
 pub const MOST_BUFFERS: usize = 2048;
 /// How many processes can wait for an exec at once.
@@ -54,6 +54,8 @@ pub struct Header {
     pub paused: AtomicU32,
     /// Not zero if the user may change that.
     pub switchable: AtomicU32,
+    /// How many processes have said that they end.
+    pub ends: AtomicU32,
     /// Next ticket for a full buffer.
     pub tickets: AtomicU64,
     /// The latest time that any thread told, in nanoseconds.
@@ -121,6 +123,7 @@ impl Header {
             waiting: AtomicU32::new(0),
             paused: AtomicU32::new(0),
             switchable: AtomicU32::new(0),
+            ends: AtomicU32::new(0),
             tickets: AtomicU64::new(0),
             clock: AtomicU64::new(0),
             lives: [const { Life::new() }; MOST_PROCESSES],

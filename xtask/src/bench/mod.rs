@@ -14,6 +14,7 @@ mod popspy;
 mod simics;
 mod size;
 mod step;
+mod stored;
 
 use anyhow::{Result, bail};
 
@@ -35,7 +36,8 @@ const LIST: &str = "\
            `ichnos cc`, for each level of the planner (fetches sources, takes long);
            --quick: the kernels alone, on short inputs
   popspy   what tracing unmodified executables costs, beside Valgrind's tools (takes minutes);
-           long, short, start, memory: these parts alone; --rounds N; --elapsed: not processor time
+           long, stored, short, start, memory: these parts alone; --rounds N; --elapsed: not processor
+           time; `stored` is elapsed time until the program has ended, and until its trace is complete
   simics   the tables of the SimICS paper: native, QEMU, unprofiled, profiled (takes minutes);
            --once: each measured once instead of the least of three
   convert  lines a second of the text formats

@@ -11,17 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use serde_json::Value;
-
 use super::inputs::{self, Size};
-use super::memory;
+use super::{memory, stored};
 use crate::run;
+use anyhow::{Context, Result, bail};
 
 /// What takes longer than this is measured once.
 const LONG: f64 = 5.0;
-/// The column whose trace is kept, and its file.
-const STORED: (&str, &str) = ("stored", "stored.ichnos");
 
 /// What is measured, and how.
 struct Plan {
@@ -44,9 +40,9 @@ impl Plan {
                     plan.rounds = count.parse().context("--rounds needs a number")?;
                 }
                 "--elapsed" => plan.elapsed = true,
-                "long" | "short" | "start" | "memory" => plan.parts.push(arg.clone()),
+                "long" | "stored" | "short" | "start" | "memory" => plan.parts.push(arg.clone()),
                 other => bail!(
-                    "expected --rounds N, --elapsed, long, short, start or memory, found `{other}`"
+                    "expected --rounds N, --elapsed, long, stored, short, start or memory, found `{other}`"
                 ),
             }
         }
@@ -77,8 +73,12 @@ pub fn print(args: &[String]) -> Result<()> {
         part(&folder, Size::Long, &cheap_modes(), &plan)?;
         println!();
     }
+    if plan.wants("stored") {
+        stored::print(&folder, &ichnos(), plan.rounds)?;
+        println!();
+    }
     if plan.wants("short") {
-        part(&folder, Size::Short, &dear_modes(&folder), &plan)?;
+        part(&folder, Size::Short, &dear_modes(), &plan)?;
         println!();
     }
     if plan.wants("start") {
@@ -107,13 +107,11 @@ fn cheap_modes() -> Vec<Mode> {
     ]
 }
 
-fn dear_modes(folder: &Path) -> Vec<Mode> {
+fn dear_modes() -> Vec<Mode> {
     let ichnos = ichnos().to_string_lossy().into_owned();
-    let file = folder.join(STORED.1).to_string_lossy().into_owned();
     let mut modes = vec![
         mode("engine", &[&ichnos, "record", "--trace", "off", "--"]),
         mode("dropped", &[&ichnos, "record", "--trace", "drop", "--"]),
-        mode(STORED.0, &[&ichnos, "record", "-q", "-o", &file, "--"]),
         mode("live sim", &[&ichnos, "sim", "--collector", "exec", "--"]),
     ];
     if Path::new("/usr/bin/valgrind").exists() {
@@ -136,10 +134,9 @@ fn dear_modes(folder: &Path) -> Vec<Mode> {
 
 /// Measures and prints one table.
 fn part(folder: &Path, size: Size, modes: &[Mode], plan: &Plan) -> Result<()> {
-    let stores = modes.iter().any(|m| m.name == STORED.0);
     print!("{:<10} {:>9}", "program", "native s");
     modes.iter().for_each(|m| print!(" {:>10}", m.name));
-    println!("{}", if stores { "  bits/insn" } else { "" });
+    println!();
     let mut products = vec![0.0; modes.len()];
     let mut rows = 0;
     for program in inputs::programs(size) {
@@ -153,10 +150,7 @@ fn part(folder: &Path, size: Size, modes: &[Mode], plan: &Plan) -> Result<()> {
             print!(" {:>10.2}", time / native);
             *product += (time / native).ln();
         }
-        match stores {
-            true => println!(" {:>10.3}", bits(&folder.join(STORED.1))?),
-            false => println!(),
-        }
+        println!();
         rows += 1;
     }
     print!("{:<10} {:>9}", "geomean", "");
@@ -180,15 +174,6 @@ fn row(folder: &Path, program: &[String], modes: &[Mode], plan: &Plan) -> Result
         }
     }
     Ok((native, least))
-}
-
-/// Bits an instruction of a stored trace.
-fn bits(file: &Path) -> Result<f64> {
-    let mut info = Command::new(ichnos());
-    info.args(["info", "--json"]).arg(file);
-    let info: Value = serde_json::from_str(&run::output(&mut info)?)?;
-    let insns = info["instructions"].as_f64().context("the trace says no instructions")?;
-    Ok(std::fs::metadata(file)?.len() as f64 * 8.0 / insns.max(1.0))
 }
 
 /// Seconds that a command and all it starts take.

@@ -12,6 +12,7 @@ pub mod diff;
 pub mod dump;
 pub mod info;
 pub mod locality;
+pub mod pack;
 pub mod record;
 pub mod salvage;
 pub mod sim;

@@ -8,6 +8,7 @@ use crate::count;
 use crate::exit::Ending;
 use crate::keep::KeepArgs;
 use crate::live::Bare;
+use crate::spooling::SpoolArgs;
 
 /// Trace a program as it runs from a code cache; riscv64 programs in the simulator.
 ///
@@ -36,6 +37,8 @@ pub struct Args {
     #[command(flatten)]
     choice: ChoiceArgs,
     #[command(flatten)]
+    spool: SpoolArgs,
+    #[command(flatten)]
     keep: KeepArgs,
 }
 
@@ -57,7 +60,7 @@ pub enum Trace {
 
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<Ending> {
-    let keep = args.keep.clone().choose(args.choice.clone());
+    let keep = args.keep.clone().choose(args.choice.clone()).spool(args.spool.clone());
     if let Some(library) = &args.tool {
         return keep.run_tool(library, args.warm_up);
     }

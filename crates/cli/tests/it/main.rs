@@ -18,6 +18,7 @@ mod models;
 mod profile;
 mod programs;
 mod record;
+mod spool;
 mod support;
 mod tools;
 mod verbs;

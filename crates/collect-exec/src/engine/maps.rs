@@ -203,6 +203,7 @@ fn tell_map(ctx: &mut Ctx, vma: &Vma) {
     }
     contents.extend(&vma.path);
     trace::wide(ctx, words::MAP, &contents);
+    trace::note(ctx);
     let code = map_bits::EXEC | map_bits::FILE;
     if vma.bits & code == code {
         sync::learn(&vma.path, vma.start, vma.offset);

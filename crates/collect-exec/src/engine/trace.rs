@@ -85,6 +85,11 @@ fn take(kind: BufferKind, process: u32, thread: u32) -> u32 {
         silent = if seen == before { silent + 1 } else { 0 };
         before = seen;
         if let Some(index) = header.take(kind, process, thread) {
+            let stale = header.stale(index) as usize;
+            // SAFETY: the buffer was taken, and is longer than what is left in it. This thread writes there next, so the bytes are
+            // better made zero here than by the collector, on another processor.
+            unsafe { (start_of(index) as *mut u8).write_bytes(0, stale) };
+            header.cleaned(index);
             return index;
         }
         if header.closed.load(Ordering::Acquire) != 0 || !is_alive(header.collector) {
@@ -284,6 +289,13 @@ pub fn wide(ctx: &mut Ctx, tag: u32, contents: &[u8]) {
     item.extend((contents.len() as u32).to_le_bytes());
     item.extend(contents);
     put(ctx, &item);
+}
+
+/// The buffer holds something that the collector should look at soon, though it may be read late.
+pub fn note(ctx: &Ctx) {
+    if ctx.buffer_index != NONE {
+        tap::header().note(ctx.buffer_index);
+    }
 }
 
 /// Appends an event with these numbers.

@@ -1,7 +1,7 @@
 //! The roadmap as the host knows it: every block by its identifier.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use ichnos_base::{BlockId, GuestVa, Record, Shapes};
 use ichnos_isa_x86::Inst;
@@ -53,9 +53,9 @@ pub enum Varies {
 /// All blocks.
 #[derive(Debug, Default)]
 pub struct Book {
-    blocks: Vec<Option<Rc<Known>>>,
+    blocks: Vec<Option<Arc<Known>>>,
     /// The blocks of all ways.
-    ways: Vec<Rc<Known>>,
+    ways: Vec<Arc<Known>>,
 }
 
 impl Shapes for Book {
@@ -73,7 +73,7 @@ impl Shapes for Book {
 impl Book {
     /// A block.
     #[inline]
-    pub fn get(&self, identifier: u32) -> Option<&Rc<Known>> {
+    pub fn get(&self, identifier: u32) -> Option<&Arc<Known>> {
         self.blocks.get(identifier as usize)?.as_ref()
     }
 
@@ -105,8 +105,8 @@ impl Book {
                 code: code.get(start..start + len).unwrap_or_default().to_vec(),
                 first_way: self.ways.len() as u32,
             };
-            let known = Rc::new(known);
-            self.ways.extend((0..known.program.ways()).map(|_| Rc::clone(&known)));
+            let known = Arc::new(known);
+            self.ways.extend((0..known.program.ways()).map(|_| Arc::clone(&known)));
             self.blocks[head.first as usize + i] = Some(known);
         }
         Some(())

@@ -101,7 +101,7 @@ impl Channel {
     }
 
     /// Empties a buffer that the caller has taken, so that its end can be found again.
-    pub fn clear(&self, index: u32, len: u64) {
+    fn clear(&self, index: u32, len: u64) {
         let len = len.min(self.layout.len) as usize;
         let offset = self.layout.offset(index.min(self.layout.count as u32 - 1)) as usize;
         // SAFETY: inside the mapping; a full buffer belongs to the collector until it is freed.
@@ -121,6 +121,8 @@ impl Channel {
                 None => wait(&self.header().room, seen, Duration::from_millis(20)),
             }
         };
+        self.clear(index, self.header().stale(index));
+        self.header().cleaned(index);
         let offset = self.layout.offset(index) as usize;
         // SAFETY: inside the mapping, as the length was checked; a buffer that was taken is ours.
         unsafe {
@@ -141,8 +143,15 @@ impl Channel {
         header.sleeping.store(0, Ordering::SeqCst);
     }
 
-    /// Gives a buffer back and wakes who waits for one.
-    pub fn free(&self, index: u32) {
+    /// Gives a buffer back of which so many bytes were filled, and wakes who waits for one.
+    pub fn free(&self, index: u32, len: u64) {
+        if self.header().free_stale(index, len) {
+            wake(&self.header().room);
+        }
+    }
+
+    /// The same if nobody looks at what is in buffers.
+    pub fn free_unseen(&self, index: u32) {
         if self.header().free(index) {
             wake(&self.header().room);
         }

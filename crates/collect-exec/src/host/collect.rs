@@ -52,6 +52,8 @@ pub struct Outcome {
     pub waits: u32,
     /// Whether the tree was killed because somebody asked for the end.
     pub stopped: bool,
+    /// Whether somebody asked for the end while the rest was read from the spool, which is left: the trace can be made from it.
+    pub left: bool,
 }
 
 /// What a caller wants to say and hear during a collection.
@@ -95,9 +97,9 @@ impl Tracee {
         let mut gather = Gather::new(sink, sifted);
         let mut run = Run::new(Arc::clone(&channel), watch);
         let taken = run.until_the_end(&mut self, |channel, taken| {
-            gather.buffer(channel, taken)?;
-            channel.clear(taken.index, taken.len);
-            Ok(gather.ends())
+            gather.buffer(taken, channel.bytes(taken.index, taken.len))?;
+            channel.free(taken.index, taken.len);
+            Ok(())
         });
         let failed = |source| CollectError::Host(Error::Channel { source });
         if taken.is_err() {
@@ -108,7 +110,7 @@ impl Tracee {
         taken?;
         let waits = channel.header().waits.load(Ordering::Relaxed);
         let (insns, raw_bytes, stopped) = (gather.insns(), run.raw_bytes, run.stopped);
-        Ok(Outcome { status, insns, raw_bytes, waits, stopped })
+        Ok(Outcome { status, insns, raw_bytes, waits, stopped, left: false })
     }
 
     /// Runs the program and all that it starts to the end, takes what they store and drops it: what
@@ -121,38 +123,47 @@ impl Tracee {
         let channel = self.channel();
         let watch = Watch { stop: &AtomicBool::new(false), left_behind: &mut |_| () };
         let mut run = Run::new(Arc::clone(&channel), watch);
-        run.until_the_end(&mut self, |_, _| Ok::<_, Error>(0))?;
+        run.until_the_end(&mut self, |channel, taken| {
+            channel.free_unseen(taken.index);
+            Ok::<_, Error>(())
+        })?;
         let status = self.wait().map_err(|source| Error::Channel { source })?;
         let waits = channel.header().waits.load(Ordering::Relaxed);
         let (raw_bytes, stopped) = (run.raw_bytes, run.stopped);
-        Ok(Outcome { status, insns: 0, raw_bytes, waits, stopped })
+        Ok(Outcome { status, insns: 0, raw_bytes, waits, stopped, left: false })
     }
 }
 
 /// A collection on its way.
-struct Run<'a> {
+pub struct Run<'a> {
     channel: Arc<Channel>,
     watch: Watch<'a>,
-    family: Family,
+    /// When this is set, whoever lives is killed: what they do can no longer be kept.
+    pub failed: Option<Arc<AtomicBool>>,
+    /// The processes of the tree.
+    pub family: Family,
     ticket: u64,
     /// Since when the next ticket is missing though later ones are there.
     missing: Option<Instant>,
-    raw_bytes: u64,
-    stopped: bool,
+    /// Bytes that came through the tap.
+    pub raw_bytes: u64,
+    /// Whether somebody asked for the end.
+    pub stopped: bool,
 }
 
 impl<'a> Run<'a> {
-    fn new(channel: Arc<Channel>, watch: Watch<'a>) -> Self {
+    /// Nothing taken yet.
+    pub fn new(channel: Arc<Channel>, watch: Watch<'a>) -> Self {
         let family = Family::default();
-        Self { channel, watch, family, ticket: 0, missing: None, raw_bytes: 0, stopped: false }
+        let (ticket, missing, raw_bytes) = (0, None, 0);
+        Self { channel, watch, failed: None, family, ticket, missing, raw_bytes, stopped: false }
     }
 
-    /// Gives every buffer to `each` until nobody lives; `each` says how many processes have said that they
-    /// end.
-    fn until_the_end<E>(
+    /// Gives every buffer to `each`, which frees it, until nobody lives.
+    pub fn until_the_end<E>(
         &mut self,
         tracee: &mut Tracee,
-        mut each: impl FnMut(&Channel, &Taken) -> Result<usize, E>,
+        mut each: impl FnMut(&Channel, &Taken) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut over = None;
         let (mut ends, mut ending) = (0, None);
@@ -163,13 +174,13 @@ impl<'a> Run<'a> {
             let alive = self.family.look(&self.channel);
             while let Some(taken) = self.next(alive) {
                 self.raw_bytes += taken.len;
-                let said = each(&self.channel, &taken)?;
-                self.channel.free(taken.index);
-                if said != ends {
-                    (ends, ending) = (said, Some(Instant::now()));
-                }
+                each(&self.channel, &taken)?;
                 // A program may fill buffers as fast as they are emptied.
                 self.heed_stop();
+            }
+            let said = self.channel.header().ends.load(Ordering::Relaxed);
+            if said != ends {
+                (ends, ending) = (said, Some(Instant::now()));
             }
             if alive == 0 {
                 return Ok(());
@@ -192,6 +203,9 @@ impl<'a> Run<'a> {
     fn heed_stop(&mut self) {
         if self.watch.stop.load(Ordering::Relaxed) {
             self.stopped = true;
+            self.family.kill();
+        }
+        if self.failed.as_ref().is_some_and(|failed| failed.load(Ordering::Acquire)) {
             self.family.kill();
         }
     }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::{HashMap, HashSet};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use ichnos_base::{
     Batch, Blocks, Code, EndStatus, Event, GapReason, GuestVa, Line, Paths, ProcessId, Record,
@@ -11,7 +11,6 @@ use ichnos_base::{
 use ichnos_tap::{BufferKind, Taken};
 
 use super::book::{Book, Known};
-use super::channel::Channel;
 use super::collect::CollectError;
 use super::images::Images;
 use super::sifted::{Sifted, Stays, Step};
@@ -40,8 +39,6 @@ struct Out<'a, S: Sink> {
     /// than its parent's word, so this waits.
     reaped: HashMap<u32, EndStatus>,
     insns: u64,
-    /// How many processes have said that they end.
-    ends: usize,
     /// The sink's own error, which the reading of a stream must not swallow.
     error: Option<S::Error>,
 }
@@ -73,7 +70,6 @@ impl<'a, S: Sink> Gather<'a, S> {
             processes: HashMap::new(),
             reaped: HashMap::new(),
             insns: 0,
-            ends: 0,
             error: None,
         };
         Self { out, book: Book::default(), streams: HashMap::new() }
@@ -84,14 +80,18 @@ impl<'a, S: Sink> Gather<'a, S> {
         self.out.insns
     }
 
-    /// How many processes have said that they end.
-    pub fn ends(&self) -> usize {
-        self.out.ends
+    /// The sink.
+    pub fn sink(&mut self) -> &mut S {
+        self.out.sink
     }
 
-    /// Takes a full buffer.
-    pub fn buffer(&mut self, channel: &Channel, taken: &Taken) -> Done<S> {
-        let bytes = channel.bytes(taken.index, taken.len);
+    /// The files behind mappings.
+    pub fn images(&mut self) -> &mut Images {
+        &mut self.out.images
+    }
+
+    /// Takes what a full buffer holds.
+    pub fn buffer(&mut self, taken: &Taken, bytes: &[u8]) -> Done<S> {
         if taken.kind == BufferKind::ROADMAP {
             match &mut self.out.sifted {
                 Some(sifted) => sifted.read_roadmap(bytes),
@@ -129,19 +129,40 @@ impl<'a, S: Sink> Gather<'a, S> {
 
     /// Everybody has ended, the first process like this.
     pub fn finish(&mut self, first: EndStatus) -> Done<S> {
-        let mut ids: Vec<u32> = self.out.threads.keys().copied().collect();
-        ids.sort_unstable();
         self.out.processes.entry(ProcessId(0)).or_default().end = Some(first);
-        for id in ids {
-            if let Some(stream) = self.streams.get_mut(&id) {
-                stream.end(&self.book);
-                let gathered = &mut stream.gathered;
-                let flushed = self.out.flush(ThreadId(id), gathered, &self.book);
-                flushed.map_err(CollectError::Sink)?;
-            }
+        for id in self.settle_all()? {
             self.out.end(ThreadId(id), None).map_err(CollectError::Sink)?;
         }
         self.out.sink.finish().map_err(CollectError::Sink)
+    }
+
+    /// More was recorded but is not told, for this reason.
+    pub fn break_off(&mut self, reason: GapReason) -> Done<S> {
+        // How their last blocks were left is what comes next and is not told: these blocks are left out whole.
+        self.streams.values_mut().for_each(Stream::drop_held);
+        let gap = Event::Gap { reason, insns: None, skipped: None };
+        for id in self.settle_all()? {
+            let goes_on = |thread: &&Thread| thread.started && !thread.ended;
+            if self.out.threads.get(&id).filter(goes_on).is_some() {
+                self.out.sink.event(ThreadId(id), &gap).map_err(CollectError::Sink)?;
+            }
+        }
+        self.out.sink.finish().map_err(CollectError::Sink)
+    }
+
+    /// Tells all threads' last blocks as far as they are certain; the threads in order.
+    fn settle_all(&mut self) -> Result<Vec<u32>, CollectError<S::Error>> {
+        let mut ids: Vec<u32> = self.out.threads.keys().copied().collect();
+        ids.sort_unstable();
+        for id in &ids {
+            if let Some(stream) = self.streams.get_mut(id) {
+                stream.end(&self.book);
+                let gathered = &mut stream.gathered;
+                let flushed = self.out.flush(ThreadId(*id), gathered, &self.book);
+                flushed.map_err(CollectError::Sink)?;
+            }
+        }
+        Ok(ids)
     }
 }
 
@@ -222,11 +243,11 @@ impl<S: Sink> Out<'_, S> {
         &mut self,
         id: ThreadId,
         (gathered, book): (&mut Gathered, &Book),
-        block: &Rc<Known>,
+        block: &Arc<Known>,
     ) -> Result<(), S::Error> {
         let process = self.process_of(id);
         let known = &mut self.processes.entry(process).or_default().told;
-        if !known.insert(Rc::as_ptr(block) as u64) {
+        if !known.insert(Arc::as_ptr(block) as u64) {
             return Ok(());
         }
         self.flush(id, gathered, book)?;
@@ -248,7 +269,6 @@ impl<S: Sink> Out<'_, S> {
             Told::Start(start) => return self.start(id, start),
             Told::End(status) => return self.end(id, Some(exited(status))),
             Told::EndAll(status) => {
-                self.ends += 1;
                 self.process(id).end = Some(exited(status));
                 return self.end(id, None);
             }

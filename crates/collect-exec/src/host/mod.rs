@@ -1,6 +1,7 @@
 //! The host side: starts programs and puts the engine into them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod backlog;
 mod book;
 mod channel;
 mod choice;
@@ -17,12 +18,16 @@ mod program;
 mod remote;
 mod self_image;
 mod sifted;
+mod spool;
+mod spooled;
 mod stream;
 mod told;
 mod varying;
 mod vdso;
 
+pub use backlog::Place as SpoolPlace;
 pub use choice::{Choice, Function};
 pub use collect::{CollectError, Outcome, Watch};
 pub use control::{Switch, control};
 pub use launch::{Fallback, Launch, Randomize, Record, Tracee, Vdso};
+pub use spooled::{Packed, Spooled, Spooling};

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use ichnos_base::{Gone, GuestVa, Held, Line, Sieve, Use};
@@ -33,7 +32,7 @@ pub struct Sifted {
 }
 
 /// What each instruction of a piece's superblock counts for, and where in it the piece lies.
-type Piece = (Rc<[Held]>, Range<usize>);
+type Piece = (Arc<[Held]>, Range<usize>);
 
 /// One thread's stream.
 #[derive(Default)]
@@ -83,12 +82,12 @@ impl Sifted {
 
     fn add(&mut self, first: usize, insts: &[Inst]) {
         let shift = self.sieve.code.shift;
-        let insns: Rc<[Held]> = insts.iter().map(|inst| sieve::held(inst, shift)).collect();
+        let insns: Arc<[Held]> = insts.iter().map(|inst| sieve::held(inst, shift)).collect();
         for (i, piece) in sieve::pieces(insts).into_iter().enumerate() {
             if self.pieces.len() <= first + i {
                 self.pieces.resize(first + i + 1, None);
             }
-            self.pieces[first + i] = Some((Rc::clone(&insns), piece));
+            self.pieces[first + i] = Some((Arc::clone(&insns), piece));
         }
     }
 

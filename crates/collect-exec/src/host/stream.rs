@@ -4,7 +4,7 @@
 //! the last block is held until then.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use ichnos_base::{BlockId, GuestVa, Record};
 use ichnos_trace::Register;
@@ -33,7 +33,7 @@ pub struct Broken {
 #[derive(Debug)]
 pub enum Item<'a> {
     /// A block is about to be recorded for the first time by this thread.
-    Block(Rc<Known>),
+    Block(Arc<Known>),
     /// There are so many records that they are better taken away.
     Many,
     /// Something happened to the thread.
@@ -163,7 +163,7 @@ impl Stream {
             self.finish(Until::Next(block.entry), from, tell);
             self.tell_late(tell);
             if self.is_new(tag) {
-                tell(&mut self.gathered, Item::Block(Rc::clone(block)));
+                tell(&mut self.gathered, Item::Block(Arc::clone(block)));
             } else if self.gathered.is_much() {
                 tell(&mut self.gathered, Item::Many);
             }
@@ -176,6 +176,11 @@ impl Stream {
     pub fn end(&mut self, book: &Book) {
         // Whatever was gathered was taken when its buffer had been read.
         self.finish(Until::Unknown, From { bytes: &[], book }, &mut |_, _| {});
+    }
+
+    /// Leaves out what is held.
+    pub fn drop_held(&mut self) {
+        self.held = None;
     }
 
     /// An event that is a note for the stream itself, or one to be told.

@@ -50,6 +50,7 @@ pub fn run(ctx: &mut Ctx, number: i64) -> Answer {
             statistics();
             trace::time(ctx);
             trace::event(ctx, words::END_ALL, a[0]);
+            tap::header().ends.fetch_add(1, Ordering::Relaxed);
             trace::close(ctx);
             sys::exit_group(a[0])
         }

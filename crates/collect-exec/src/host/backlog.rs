@@ -1,0 +1,386 @@
+//! Between the program and the making of its trace: full buffers that nobody has read yet.
+//!
+//! The first few stay where they are, in the tap, also when they have been read: memory first. Once there are more, all go to a spool
+//! on disk, those from the beginning too, so that the spool holds the whole run and the trace can be made from it again whatever
+//! happens. When the spool is full, or there can be none, buffers wait in the tap to be read, and then the program waits.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use ichnos_tap::Taken;
+
+use super::channel::Channel;
+use super::images::Images;
+use super::spool::{Bytes, Pen, Slot, Spool};
+
+/// How many buffers stay in memory before there is a file.
+const KEPT: usize = 64;
+/// How many write to the spool at once.
+const WRITERS: usize = 2;
+/// Buffers go to the spool whole pages at a time.
+const PAGE: u64 = 4096;
+
+/// Where the spool goes, if one is needed.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The file.
+    pub path: PathBuf,
+    /// The most bytes it may have; none at all if this is zero.
+    pub limit: u64,
+    /// What is put at its head for whoever makes the trace later.
+    pub note: Vec<u8>,
+}
+
+/// The backlog: who takes buffers from the program appends to it, who reads them takes from it.
+pub struct Backlog {
+    channel: Arc<Channel>,
+    state: Mutex<State>,
+    more: Condvar,
+    /// Whoever reads has failed.
+    failed: Arc<AtomicBool>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Entry>,
+    /// What is being read.
+    read: Option<Entry>,
+    /// What was read and stays in the tap.
+    kept: Vec<Taken>,
+    mode: Mode,
+    /// Files that were opened early.
+    opened: Option<Images>,
+    /// The program has ended.
+    over: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Default)]
+enum Mode {
+    /// All from the beginning is in the tap.
+    #[default]
+    Kept,
+    /// All from the beginning is in the file.
+    Spooled(PathBuf),
+    /// The file holds the beginning only.
+    Full(PathBuf),
+    /// There is no file.
+    Direct,
+}
+
+/// A buffer, and where it is.
+#[derive(Clone, Copy)]
+struct Entry {
+    taken: Taken,
+    at: At,
+}
+
+/// Where a buffer is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    /// In the tap.
+    Tap,
+    /// On its way to the spool.
+    Under(u64),
+    /// In the spool, from here on.
+    Spool(u64),
+}
+
+impl Backlog {
+    /// An empty one.
+    pub fn new(channel: Arc<Channel>) -> Self {
+        let (state, more) = (Mutex::default(), Condvar::new());
+        Self { channel, state, more, failed: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Set when whoever reads has failed.
+    pub fn failed(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.failed)
+    }
+
+    /// Says that the program has ended: nothing more comes. How many bytes wait.
+    pub fn end(&self) -> u64 {
+        let mut state = self.lock();
+        state.over = true;
+        self.more.notify_all();
+        state.waiting.iter().map(|entry| entry.taken.len).sum()
+    }
+
+    /// The spool, if it holds all from the beginning.
+    pub fn spool(&self) -> Option<PathBuf> {
+        match &self.lock().mode {
+            Mode::Spooled(path) => Some(path.clone()),
+            _ => None,
+        }
+    }
+
+    /// The spool, if it holds the beginning.
+    pub fn any_spool(&self) -> Option<PathBuf> {
+        match &self.lock().mode {
+            Mode::Spooled(path) | Mode::Full(path) => Some(path.clone()),
+            _ => None,
+        }
+    }
+
+    /// The next buffer to read. While the program lives, the first of two readers waits for one; it is sent away when the program has
+    /// ended. The other one takes what is there.
+    fn next(&self, reader: &Reader) -> Option<(Entry, Option<Images>)> {
+        let mut state = self.lock();
+        loop {
+            if reader.waits && state.over {
+                return None;
+            }
+            let ready = state.waiting.front().is_some_and(|e| !matches!(e.at, At::Under(_)));
+            if ready && let Some(entry) = state.waiting.pop_front() {
+                state.read = Some(entry);
+                return Some((entry, state.opened.take()));
+            }
+            if !reader.waits && state.waiting.is_empty() {
+                return None;
+            }
+            state = self.more.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A buffer has been read.
+    fn done(&self, entry: &Entry) {
+        let mut state = self.lock();
+        state.read = None;
+        if entry.at == At::Tap {
+            if state.mode == Mode::Kept {
+                state.kept.push(entry.taken);
+                return;
+            }
+            drop(state);
+            self.channel.free(entry.taken.index, entry.taken.len);
+            return;
+        }
+        state.retire();
+    }
+}
+
+impl State {
+    /// Once all that is in a full spool was read, it is of no use: the trace holds more.
+    fn retire(&mut self) {
+        let mut unread = self.read.iter().chain(&self.waiting);
+        if let Mode::Full(path) = &self.mode
+            && !unread.any(|entry| entry.at != At::Tap)
+        {
+            let _ = std::fs::remove_file(path);
+            self.mode = Mode::Direct;
+        }
+    }
+}
+
+/// Who takes buffers from the program.
+pub struct Taker {
+    backlog: Arc<Backlog>,
+    place: Place,
+    /// Nobody else may touch it before it was read.
+    spool: Option<Spool>,
+    writers: Option<Writers>,
+    opened: Images,
+}
+
+/// Those who write to the spool: one would wait for the disk most of the time.
+struct Writers {
+    jobs: Sender<(Slot, Taken)>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Taker {
+    /// Nothing taken yet.
+    pub fn new(backlog: Arc<Backlog>, place: Place) -> Self {
+        if place.limit == 0 {
+            backlog.lock().mode = Mode::Direct;
+        }
+        Self { backlog, place, spool: None, writers: None, opened: Images::default() }
+    }
+
+    /// Takes a full buffer over.
+    pub fn take(&mut self, taken: &Taken) {
+        let backlog = Arc::clone(&self.backlog);
+        if taken.noted {
+            self.opened.open_early(backlog.channel.bytes(taken.index, taken.len));
+        }
+        let mut state = backlog.lock();
+        if taken.noted {
+            let opened = std::mem::take(&mut self.opened);
+            state.opened.get_or_insert_default().add(opened);
+        }
+        let slot = match (&mut self.spool, &state.mode) {
+            (Some(spool), Mode::Spooled(_)) => spool.claim(taken.len),
+            _ => None,
+        };
+        let at = slot.map_or(At::Tap, |slot| At::Under(slot.start()));
+        state.waiting.push_back(Entry { taken: *taken, at });
+        match (slot, &self.writers) {
+            (Some(slot), Some(writers)) if writers.jobs.send((slot, *taken)).is_ok() => {}
+            (Some(slot), _) => state.written(slot, false),
+            (None, _) => state.fill(),
+        }
+        if state.mode == Mode::Kept && state.kept.len() + state.waiting.len() >= KEPT {
+            self.spool = begin_spool(&backlog.channel, &self.place, &mut state);
+            self.writers = self.spool.as_ref().map(|spool| Writers::start(&backlog, spool));
+        }
+        drop(state);
+        backlog.more.notify_all();
+    }
+
+    /// The program has ended, the first process like this.
+    pub fn end(&mut self, status: Option<ExitStatus>) {
+        if let Some(Writers { jobs, threads }) = self.writers.take() {
+            drop(jobs);
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+        }
+        if let (Some(spool), Some(status)) = (&mut self.spool, status)
+            && self.backlog.spool().is_some()
+        {
+            // Without it, who reads it later does not know the end.
+            let _ = spool.end(status);
+        }
+    }
+}
+
+impl Writers {
+    fn start(backlog: &Arc<Backlog>, spool: &Spool) -> Self {
+        let (jobs, taken) = channel();
+        let taken = Arc::new(Mutex::new(taken));
+        let write = |_| {
+            let (backlog, taken, pen) = (Arc::clone(backlog), Arc::clone(&taken), spool.pen());
+            let named = thread::Builder::new().name("spool".to_owned());
+            named.spawn(move || write_all(&backlog, &taken, pen)).ok()
+        };
+        Self { jobs, threads: (0..WRITERS).filter_map(write).collect() }
+    }
+}
+
+/// Writes buffers to the spool and gives them back, as long as some come.
+fn write_all(backlog: &Backlog, jobs: &Mutex<Receiver<(Slot, Taken)>>, mut pen: Pen) {
+    loop {
+        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok((slot, taken)) = job else { return };
+        let done = pen.put(slot, &taken, pages(&backlog.channel, &taken)).is_ok();
+        if done {
+            backlog.channel.free(taken.index, taken.len);
+        }
+        backlog.lock().written(slot, done);
+        backlog.more.notify_all();
+    }
+}
+
+impl State {
+    /// A buffer is in the spool, or could not be put there and stays in the tap.
+    fn written(&mut self, slot: Slot, done: bool) {
+        let under = |entry: &&mut Entry| entry.at == At::Under(slot.start());
+        if let Some(entry) = self.waiting.iter_mut().rev().find(under) {
+            entry.at = if done { At::Spool(slot.start()) } else { At::Tap };
+        }
+        if !done {
+            self.fill();
+        }
+    }
+
+    /// The spool takes no more.
+    fn fill(&mut self) {
+        if let Mode::Spooled(path) = &self.mode {
+            self.mode = Mode::Full(path.clone());
+            self.retire();
+        }
+    }
+}
+
+/// Puts all that is kept in memory into a new file; nothing if that cannot be.
+fn begin_spool(channel: &Channel, place: &Place, state: &mut State) -> Option<Spool> {
+    let mut spool = Spool::create(&place.path, &place.note, place.limit).ok();
+    let mut pen = spool.as_ref().map(Spool::pen);
+    let mut put = |taken: &Taken| {
+        let slot = spool.as_mut()?.claim(taken.len)?;
+        pen.as_mut()?.put(slot, taken, pages(channel, taken)).ok().map(|()| slot.start())
+    };
+    let read = state.read.iter().map(|entry| &entry.taken);
+    let whole = state.kept.iter().chain(read).all(|taken| put(taken).is_some());
+    let mut full = !whole;
+    for entry in state.waiting.iter_mut().take_while(|_| whole) {
+        let Some(start) = put(&entry.taken) else {
+            full = true;
+            break;
+        };
+        entry.at = At::Spool(start);
+        channel.free(entry.taken.index, entry.taken.len);
+    }
+    state.kept.drain(..).for_each(|taken| channel.free(taken.index, taken.len));
+    let Some(spool) = spool else {
+        state.mode = Mode::Direct;
+        return None;
+    };
+    state.mode = Mode::Spooled(spool.path().to_owned());
+    if full {
+        state.fill();
+    }
+    Some(spool)
+}
+
+fn pages<'c>(channel: &'c Channel, taken: &Taken) -> &'c [u8] {
+    channel.bytes(taken.index, taken.len.next_multiple_of(PAGE))
+}
+
+/// Who reads buffers: there are two, one while the program lives and one afterwards.
+pub struct Reader {
+    waits: bool,
+    file: Option<Bytes>,
+}
+
+impl Reader {
+    /// Who reads while the program lives.
+    pub const fn beside() -> Self {
+        Self { waits: true, file: None }
+    }
+
+    /// Who reads what is left.
+    pub const fn behind() -> Self {
+        Self { waits: false, file: None }
+    }
+
+    /// Lets `work` have the next buffer; its length, or nothing if there is none for this reader.
+    pub fn read<E>(
+        &mut self,
+        backlog: &Backlog,
+        work: impl FnOnce(&Taken, io::Result<&[u8]>, Option<Images>) -> Result<(), E>,
+    ) -> Result<Option<u64>, E> {
+        let Some((entry, opened)) = backlog.next(self) else { return Ok(None) };
+        let taken = &entry.taken;
+        let bytes = match entry.at {
+            At::Spool(start) | At::Under(start) => self.spooled(backlog, start, taken.len),
+            At::Tap => Ok(backlog.channel.bytes(taken.index, taken.len)),
+        };
+        let worked = work(taken, bytes, opened);
+        if worked.is_err() {
+            backlog.failed.store(true, Ordering::Release);
+        }
+        worked?;
+        backlog.done(&entry);
+        Ok(Some(entry.taken.len))
+    }
+
+    fn spooled(&mut self, backlog: &Backlog, start: u64, len: u64) -> io::Result<&[u8]> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => {
+                let path = backlog.any_spool();
+                Bytes::open(&path.ok_or_else(|| io::Error::other("the spool is gone"))?)?
+            }
+        };
+        self.file.insert(file).at(start, len)
+    }
+}

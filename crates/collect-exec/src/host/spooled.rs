@@ -1,0 +1,256 @@
+//! Collecting by way of a spool: the program never waits for whoever makes the trace, as long as there is room.
+//!
+//! While the program lives, one thread takes full buffers and puts them into the backlog, and another one, whose priority is low, makes
+//! the trace of them. When the program has ended, the first thread makes the rest.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use ichnos_base::{GapReason, Sink};
+use rustix::process::setpriority_process;
+
+use super::backlog::{Backlog, Place, Reader, Taker};
+use super::collect::{CollectError, Outcome, Run, Watch};
+use super::gather::Gather;
+use super::launch::{Tracee, end_of};
+use super::spool::{Left, Next};
+use crate::Error;
+
+/// How nice the making of a trace is to the program that it waits for.
+const NICE: i32 = 19;
+
+/// Who hears of a program's end, and may fail at it.
+type Ended<'a, S> = &'a mut dyn FnMut(&mut S, ExitStatus) -> Result<(), <S as Sink>::Error>;
+
+/// How a collection by way of a spool goes on.
+pub struct Spooling<'a, S: Sink> {
+    /// Where the spool goes.
+    pub place: Place,
+    /// Hears that the program has ended like this, and has the sink to itself.
+    pub ended: Ended<'a, S>,
+    /// Hears how many bytes of those that were left at the end have been read, and how many there were.
+    pub progress: &'a mut dyn FnMut(u64, u64),
+}
+
+impl<S: Sink> std::fmt::Debug for Spooling<'_, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Spooling").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+type Read<S> = Result<Option<u64>, CollectError<<S as Sink>::Error>>;
+
+impl Tracee {
+    /// As [`Tracee::collect_watched`], but the program does not wait for the sink while there is room in a spool. If somebody asks for the end
+    /// after the program's own, what was told is finished and the spool is left.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tracee::collect`]; a spool that holds all from the beginning is left then.
+    pub fn collect_spooled<S>(
+        mut self,
+        sink: &mut S,
+        watch: Watch<'_>,
+        spooling: Spooling<'_, S>,
+    ) -> Result<Outcome, CollectError<S::Error>>
+    where
+        S: Sink + Send,
+        S::Error: Send,
+    {
+        let Spooling { place, ended, progress } = spooling;
+        let (channel, stop) = (self.channel(), watch.stop);
+        let backlog = Arc::new(Backlog::new(Arc::clone(&channel)));
+        let mut run = Run::new(Arc::clone(&channel), watch);
+        run.failed = Some(backlog.failed());
+        let mut taker = Taker::new(Arc::clone(&backlog), place);
+        let gather = Gather::new(sink, None);
+        let (read, status) = thread::scope(|scope| {
+            let reader = scope.spawn(|| read_beside(gather, &backlog));
+            let Ok(()) = run.until_the_end(&mut self, |_, taken| {
+                taker.take(taken);
+                Ok::<_, Infallible>(())
+            });
+            let status = self.wait();
+            taker.end(status.as_ref().ok().copied());
+            let left = backlog.end();
+            (reader.join().map(|(gather, read)| (gather, read.map(|()| left))), status)
+        });
+        let failed = |source| CollectError::Host(Error::Channel { source });
+        let status = status.map_err(failed)?;
+        let (mut gather, read) =
+            read.map_err(|_| failed(std::io::Error::other("the reader panicked")))?;
+        let heard = ended(gather.sink(), status).map_err(CollectError::Sink);
+        let rest = read.and_then(|all| heard.map(|()| all)).and_then(|all| {
+            // Whoever interrupted the program wants its trace; who interrupts now does not.
+            let stop = if run.stopped { &AtomicBool::new(false) } else { stop };
+            read_behind(&mut gather, &backlog, stop, &mut |done| progress(done, all))
+        });
+        let left = matches!(rest, Ok(Rest::Left));
+        let finished = match left {
+            true => gather.break_off(GapReason::Overflow),
+            false => gather.finish(end_of(status)),
+        };
+        // What went wrong first says why.
+        rest.and(finished)?;
+        if let Some(path) = backlog.any_spool().filter(|_| !left) {
+            let _ = std::fs::remove_file(path);
+        }
+        let waits = channel.header().waits.load(Ordering::Relaxed);
+        let (insns, raw_bytes, stopped) = (gather.insns(), run.raw_bytes, run.stopped);
+        Ok(Outcome { status, insns, raw_bytes, waits, stopped, left })
+    }
+}
+
+/// Reads while the program lives.
+fn read_beside<'s, S: Sink>(
+    mut gather: Gather<'s, S>,
+    backlog: &Backlog,
+) -> (Gather<'s, S>, Result<(), CollectError<S::Error>>) {
+    // Of this thread, and of those that it starts. Who may not does without.
+    let _ = setpriority_process(None, NICE);
+    let mut reader = Reader::beside();
+    loop {
+        match read_one(&mut gather, backlog, &mut reader) {
+            Ok(Some(_)) => {}
+            Ok(None) => return (gather, Ok(())),
+            Err(error) => return (gather, Err(error)),
+        }
+    }
+}
+
+/// What became of the rest.
+enum Rest {
+    /// It was read.
+    Read,
+    /// It is left in the spool.
+    Left,
+}
+
+/// Reads what is left when the program has ended.
+fn read_behind<S: Sink>(
+    gather: &mut Gather<'_, S>,
+    backlog: &Backlog,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Rest, CollectError<S::Error>> {
+    let (mut reader, mut done) = (Reader::behind(), 0);
+    loop {
+        if stop.load(Ordering::Relaxed) && backlog.spool().is_some() {
+            return Ok(Rest::Left);
+        }
+        match read_one(gather, backlog, &mut reader)? {
+            Some(len) => done += len,
+            None => return Ok(Rest::Read),
+        }
+        progress(done);
+    }
+}
+
+fn read_one<S: Sink>(
+    gather: &mut Gather<'_, S>,
+    backlog: &Backlog,
+    reader: &mut Reader,
+) -> Read<S> {
+    reader.read(backlog, |taken, bytes, opened| {
+        if let Some(opened) = opened {
+            gather.images().add(opened);
+        }
+        let path = || backlog.any_spool().unwrap_or_default().display().to_string();
+        let spool = |source| CollectError::Host(Error::Spool { path: path(), source });
+        gather.buffer(taken, bytes.map_err(spool)?)
+    })
+}
+
+/// A spool that a collection left behind.
+pub struct Spooled {
+    left: Left,
+    path: PathBuf,
+}
+
+/// What came of making the trace of such a spool.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Packed {
+    /// How the first program ended; nothing if the collection did not see it, so that what came last is missing.
+    pub status: Option<ExitStatus>,
+    /// Instructions recorded.
+    pub insns: u64,
+    /// Whether somebody asked for the end.
+    pub stopped: bool,
+}
+
+impl std::fmt::Debug for Spooled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Spooled").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Spooled {
+    /// Opens a spool.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read, or is no spool of this version.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let left = Left::open(path)
+            .map_err(|source| Error::Spool { path: path.display().to_string(), source })?;
+        Ok(Self { left, path: path.to_owned() })
+    }
+
+    /// The note that [`Place::note`] was.
+    #[must_use]
+    pub fn note(&self) -> &[u8] {
+        self.left.note()
+    }
+
+    /// Gives all that is in it to a sink, until `stop` is set; `progress` hears how many bytes have been read, and how many there are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tracee::collect`].
+    pub fn pack<S: Sink>(
+        mut self,
+        sink: &mut S,
+        stop: &AtomicBool,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Packed, CollectError<S::Error>> {
+        let mut gather = Gather::new(sink, None);
+        let path = self.path.display().to_string();
+        let spool = |source| CollectError::Host(Error::Spool { path: path.clone(), source });
+        let read = loop {
+            if stop.load(Ordering::Relaxed) {
+                break Ok(None);
+            }
+            let read = self.left.next().map_err(spool).and_then(|next| match next {
+                Next::Buffer(taken, start) => {
+                    let bytes = self.left.bytes(start, taken.len).map_err(spool)?;
+                    gather.buffer(&taken, bytes).map(|()| None)
+                }
+                end => Ok(Some(end)),
+            });
+            match read {
+                Ok(None) => {}
+                end => break end,
+            }
+            let (done, all) = self.left.place();
+            progress(done, all);
+        };
+        let status = match &read {
+            Ok(Some(Next::End(status))) => Some(*status),
+            _ => None,
+        };
+        let stopped = matches!(read, Ok(None));
+        match status {
+            Some(status) => gather.finish(end_of(status))?,
+            None if stopped => gather.break_off(GapReason::Overflow)?,
+            None => gather.break_off(GapReason::Damage)?,
+        }
+        read?;
+        Ok(Packed { status, insns: gather.insns(), stopped })
+    }
+}
