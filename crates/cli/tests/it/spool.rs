@@ -180,7 +180,7 @@ fn what_a_killed_collector_spooled_is_not_lost() {
 #[test]
 fn pack_refuses_what_is_no_spool() {
     let folder = Folder::new();
-    folder.write("t.ichnos.spool", b"ichnos spool 1\x1a\n\x05\0\0\0\0\0\0\099999");
+    folder.write("t.ichnos.spool", b"ichnos spool 2\x1a\n\x05\0\0\0\0\0\0\099999");
     for (name, word) in [("t.ichnos", "another version"), ("nothing", "neither")] {
         let run = ichnos(&folder, &["pack", name]);
         assert_eq!(run.status, 2, "{name}");

@@ -18,12 +18,12 @@ use ichnos_tap::Taken;
 
 use super::channel::Channel;
 use super::images::Images;
-use super::spool::{Bytes, Pen, Slot, Spool};
+use super::spool::{Bytes, Pen, Spool, Stored};
 
 /// How many buffers stay in memory before there is a file.
 const KEPT: usize = 64;
-/// How many write to the spool at once.
-const WRITERS: usize = 2;
+/// How many write to the spool at once: most of them wait for the disk.
+const WRITERS: usize = 6;
 /// Buffers go to the spool whole pages at a time.
 const PAGE: u64 = 4096;
 
@@ -86,10 +86,10 @@ struct Entry {
 enum At {
     /// In the tap.
     Tap,
-    /// On its way to the spool.
+    /// On its way to the spool, in which it has this number.
     Under(u64),
-    /// In the spool, from here on.
-    Spool(u64),
+    /// In the spool.
+    Spool(Stored),
 }
 
 impl Backlog {
@@ -187,14 +187,16 @@ pub struct Taker {
     backlog: Arc<Backlog>,
     place: Place,
     /// Nobody else may touch it before it was read.
-    spool: Option<Spool>,
+    spool: Option<Arc<Spool>>,
+    /// How many buffers were given to it.
+    count: u64,
     writers: Option<Writers>,
     opened: Images,
 }
 
 /// Those who write to the spool: one would wait for the disk most of the time.
 struct Writers {
-    jobs: Sender<(Slot, Taken)>,
+    jobs: Sender<(u64, Taken)>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -204,7 +206,8 @@ impl Taker {
         if place.limit == 0 {
             backlog.lock().mode = Mode::Direct;
         }
-        Self { backlog, place, spool: None, writers: None, opened: Images::default() }
+        let opened = Images::default();
+        Self { backlog, place, spool: None, count: 0, writers: None, opened }
     }
 
     /// Takes a full buffer over.
@@ -218,20 +221,20 @@ impl Taker {
             let opened = std::mem::take(&mut self.opened);
             state.opened.get_or_insert_default().add(opened);
         }
-        let slot = match (&mut self.spool, &state.mode) {
-            (Some(spool), Mode::Spooled(_)) => spool.claim(taken.len),
-            _ => None,
-        };
-        let at = slot.map_or(At::Tap, |slot| At::Under(slot.start()));
+        let spooled = matches!(state.mode, Mode::Spooled(_)) && self.writers.is_some();
+        let at = if spooled { At::Under(self.count) } else { At::Tap };
         state.waiting.push_back(Entry { taken: *taken, at });
-        match (slot, &self.writers) {
-            (Some(slot), Some(writers)) if writers.jobs.send((slot, *taken)).is_ok() => {}
-            (Some(slot), _) => state.written(slot, false),
-            (None, _) => state.fill(),
+        if let Some(writers) = self.writers.as_ref().filter(|_| spooled) {
+            // They end later than this does.
+            let _ = writers.jobs.send((self.count, *taken));
+            self.count += 1;
         }
         if state.mode == Mode::Kept && state.kept.len() + state.waiting.len() >= KEPT {
-            self.spool = begin_spool(&backlog.channel, &self.place, &mut state);
-            self.writers = self.spool.as_ref().map(|spool| Writers::start(&backlog, spool));
+            let begun = begin_spool(&backlog.channel, &self.place, &mut state);
+            if let Some((spool, count)) = begun {
+                self.writers = Writers::start(&backlog, &spool);
+                (self.spool, self.count) = (Some(spool), count);
+            }
         }
         drop(state);
         backlog.more.notify_all();
@@ -243,7 +246,7 @@ impl Taker {
             drop(jobs);
             threads.into_iter().for_each(|thread| drop(thread.join()));
         }
-        if let (Some(spool), Some(status)) = (&mut self.spool, status)
+        if let (Some(spool), Some(status)) = (&self.spool, status)
             && self.backlog.spool().is_some()
         {
             // Without it, who reads it later does not know the end.
@@ -253,7 +256,8 @@ impl Taker {
 }
 
 impl Writers {
-    fn start(backlog: &Arc<Backlog>, spool: &Spool) -> Self {
+    /// Starts them; nothing if there can be none.
+    fn start(backlog: &Arc<Backlog>, spool: &Arc<Spool>) -> Option<Self> {
         let (jobs, taken) = channel();
         let taken = Arc::new(Mutex::new(taken));
         let write = |_| {
@@ -261,32 +265,33 @@ impl Writers {
             let named = thread::Builder::new().name("spool".to_owned());
             named.spawn(move || write_all(&backlog, &taken, pen)).ok()
         };
-        Self { jobs, threads: (0..WRITERS).filter_map(write).collect() }
+        let threads: Vec<_> = (0..WRITERS).filter_map(write).collect();
+        (!threads.is_empty()).then_some(Self { jobs, threads })
     }
 }
 
 /// Writes buffers to the spool and gives them back, as long as some come.
-fn write_all(backlog: &Backlog, jobs: &Mutex<Receiver<(Slot, Taken)>>, mut pen: Pen) {
+fn write_all(backlog: &Backlog, jobs: &Mutex<Receiver<(u64, Taken)>>, mut pen: Pen) {
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok((slot, taken)) = job else { return };
-        let done = pen.put(slot, &taken, pages(&backlog.channel, &taken)).is_ok();
-        if done {
+        let Ok((number, taken)) = job else { return };
+        let stored = pen.put(number, &taken, pages(&backlog.channel, &taken)).ok();
+        if stored.is_some() {
             backlog.channel.free(taken.index, taken.len);
         }
-        backlog.lock().written(slot, done);
+        backlog.lock().written(number, stored);
         backlog.more.notify_all();
     }
 }
 
 impl State {
     /// A buffer is in the spool, or could not be put there and stays in the tap.
-    fn written(&mut self, slot: Slot, done: bool) {
-        let under = |entry: &&mut Entry| entry.at == At::Under(slot.start());
+    fn written(&mut self, number: u64, stored: Option<Stored>) {
+        let under = |entry: &&mut Entry| entry.at == At::Under(number);
         if let Some(entry) = self.waiting.iter_mut().rev().find(under) {
-            entry.at = if done { At::Spool(slot.start()) } else { At::Tap };
+            entry.at = stored.map_or(At::Tap, At::Spool);
         }
-        if !done {
+        if stored.is_none() {
             self.fill();
         }
     }
@@ -300,23 +305,24 @@ impl State {
     }
 }
 
-/// Puts all that is kept in memory into a new file; nothing if that cannot be.
-fn begin_spool(channel: &Channel, place: &Place, state: &mut State) -> Option<Spool> {
-    let mut spool = Spool::create(&place.path, &place.note, place.limit).ok();
-    let mut pen = spool.as_ref().map(Spool::pen);
+/// Puts all that is kept in memory into a new file, and says how many buffers it holds then; nothing if that cannot be.
+fn begin_spool(channel: &Channel, place: &Place, state: &mut State) -> Option<(Arc<Spool>, u64)> {
+    let spool = Spool::create(&place.path, &place.note, place.limit).ok();
+    let (mut pen, mut count) = (spool.as_ref().map(Spool::pen), 0);
     let mut put = |taken: &Taken| {
-        let slot = spool.as_mut()?.claim(taken.len)?;
-        pen.as_mut()?.put(slot, taken, pages(channel, taken)).ok().map(|()| slot.start())
+        let stored = pen.as_mut()?.put(count, taken, pages(channel, taken)).ok()?;
+        count += 1;
+        Some(stored)
     };
     let read = state.read.iter().map(|entry| &entry.taken);
     let whole = state.kept.iter().chain(read).all(|taken| put(taken).is_some());
     let mut full = !whole;
     for entry in state.waiting.iter_mut().take_while(|_| whole) {
-        let Some(start) = put(&entry.taken) else {
+        let Some(stored) = put(&entry.taken) else {
             full = true;
             break;
         };
-        entry.at = At::Spool(start);
+        entry.at = At::Spool(stored);
         channel.free(entry.taken.index, entry.taken.len);
     }
     state.kept.drain(..).for_each(|taken| channel.free(taken.index, taken.len));
@@ -328,7 +334,7 @@ fn begin_spool(channel: &Channel, place: &Place, state: &mut State) -> Option<Sp
     if full {
         state.fill();
     }
-    Some(spool)
+    Some((spool, count))
 }
 
 fn pages<'c>(channel: &'c Channel, taken: &Taken) -> &'c [u8] {
@@ -361,8 +367,8 @@ impl Reader {
         let Some((entry, opened)) = backlog.next(self) else { return Ok(None) };
         let taken = &entry.taken;
         let bytes = match entry.at {
-            At::Spool(start) | At::Under(start) => self.spooled(backlog, start, taken.len),
-            At::Tap => Ok(backlog.channel.bytes(taken.index, taken.len)),
+            At::Spool(stored) => self.spooled(backlog, &stored, taken.len),
+            At::Tap | At::Under(_) => Ok(backlog.channel.bytes(taken.index, taken.len)),
         };
         let worked = work(taken, bytes, opened);
         if worked.is_err() {
@@ -373,7 +379,7 @@ impl Reader {
         Ok(Some(entry.taken.len))
     }
 
-    fn spooled(&mut self, backlog: &Backlog, start: u64, len: u64) -> io::Result<&[u8]> {
+    fn spooled(&mut self, backlog: &Backlog, stored: &Stored, len: u64) -> io::Result<&[u8]> {
         let file = match self.file.take() {
             Some(file) => file,
             None => {
@@ -381,6 +387,6 @@ impl Reader {
                 Bytes::open(&path.ok_or_else(|| io::Error::other("the spool is gone"))?)?
             }
         };
-        self.file.insert(file).at(start, len)
+        self.file.insert(file).buffer(stored, len)
     }
 }

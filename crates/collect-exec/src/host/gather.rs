@@ -119,6 +119,10 @@ impl<'a, S: Sink> Gather<'a, S> {
             }
         };
         let read = stream.read(bytes, book, &mut tell);
+        if taken.kind == BufferKind::LEFT {
+            // Its thread may have died inside its last block, before all was stored.
+            stream.drop_held();
+        }
         let flushed = self.out.flush(id, &mut stream.gathered, book);
         if let Some(error) = self.out.error.take() {
             return Err(CollectError::Sink(error));

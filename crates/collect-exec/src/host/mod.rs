@@ -20,6 +20,7 @@ mod self_image;
 mod sifted;
 mod spool;
 mod spooled;
+mod squeeze;
 mod stream;
 mod told;
 mod varying;

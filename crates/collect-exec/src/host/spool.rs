@@ -1,9 +1,8 @@
-//! The spool: full buffers of the tap in a file, as they are, in the order in which they were taken.
+//! The spool: full buffers of the tap in a file, squeezed, in the order in which they were taken.
 //!
 //! It lives no longer than it takes to make a trace of it, and only the build that wrote it understands it: no format for others.
-//! The file is a head with a note of whoever makes the trace, and then entries: a page that says what the buffer is, and its
-//! bytes up to a page's end. It is written past the page cache where the file system can do that: the bytes go from the tap to the
-//! disk without being copied, which costs a tenth of the processor time.
+//! The file is a head with a note of whoever makes the trace, and then entries, each from a page's start on: a head that says what the buffer is,
+//! and its bytes. It is written past the page cache where the file system can do that, which spares a copy.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::fs::File;
@@ -12,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use ichnos_tap::{BufferKind, Taken};
 use rustix::fs::{
@@ -20,12 +19,13 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, pwritev};
 
+use super::squeeze::{Squeezer, stretch};
 use crate::words::{u32_at, u64_at};
 
-/// Heads and the bytes of buffers begin at multiples of this, which disks want.
+/// Entries, and buffers that are not squeezed, begin at multiples of this, which disks want.
 const PAGE: u64 = 4096;
 /// What a spool begins with: the crate's version says the rest.
-const MAGIC: &[u8; 16] = b"ichnos spool 1\x1a\n";
+const MAGIC: &[u8; 16] = b"ichnos spool 2\x1a\n";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Bytes before the note: magic, lengths of version and note, version.
 const HEAD_LEN: usize = 24 + VERSION.len();
@@ -33,8 +33,12 @@ const HEAD_LEN: usize = 24 + VERSION.len();
 const MOST_NOTE: usize = 16 << 20;
 /// What every entry begins with.
 const ENTRY: u32 = 0x4c4f_5053;
+/// Bytes of an entry's head: what it begins with, kind, thread, process; length, number, bytes stored, form, and a sum of all that.
+const ENTRY_LEN: usize = 56;
 /// The kind of the entry that says how the first program ended, behind all buffers.
 const END: u32 = 0x100;
+/// No buffer is longer.
+const MOST_BUFFER: u64 = 1 << 30;
 /// So much of the disk is left free for everybody else, the trace among them.
 const RESERVE: u64 = 1 << 30;
 /// How many bytes a spool grows at a time.
@@ -42,13 +46,40 @@ const GROW: u64 = 64 << 20;
 /// How many bytes are read before they are taken out of the page cache.
 const FORGET_EVERY: u64 = 16 << 20;
 
-#[repr(C, align(4096))]
-struct Page([u8; PAGE as usize]);
+/// Bytes from a page's start on.
+#[derive(Default)]
+struct Pages {
+    bytes: Vec<u8>,
+    skipped: usize,
+}
+
+impl Pages {
+    /// So many bytes at least, with what was in them.
+    fn with_room(&mut self, len: usize) -> &mut [u8] {
+        let (page, has) = (PAGE as usize, self.bytes.len() - self.skipped);
+        if has < len {
+            self.bytes = vec![0; len + page];
+            self.skipped = self.bytes.as_ptr().align_offset(page).min(page);
+        }
+        &mut self.bytes[self.skipped..]
+    }
+
+    fn get(&self, len: usize) -> &[u8] {
+        self.bytes.get(self.skipped..self.skipped + len).unwrap_or_default()
+    }
+}
 
 /// A spool that is being written: who owns it, and how much of it is given away.
 pub struct Spool {
-    owned: Arc<File>,
+    owned: File,
     path: PathBuf,
+    desk: Mutex<Desk>,
+    /// Somebody has been given a place.
+    turn: Condvar,
+}
+
+/// Where places are given away, in order.
+struct Desk {
     at: u64,
     sequence: u64,
     limit: u64,
@@ -56,34 +87,39 @@ pub struct Spool {
     grown: u64,
 }
 
-/// A place in a spool for one entry.
-#[derive(Clone, Copy, Debug)]
-pub struct Slot {
-    at: u64,
-    sequence: u64,
+/// How a buffer is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+enum Form {
+    /// As it is, from the next page on.
+    Plain,
+    /// Squeezed, right behind the head.
+    Squeezed,
+}
+
+/// Where a buffer is in a spool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stored {
+    start: u64,
+    len: u64,
+    form: Form,
 }
 
 /// Who writes to a spool: there may be several.
 pub struct Pen {
-    owned: Arc<File>,
-    /// The same past the page cache, if that is possible.
+    spool: Arc<Spool>,
+    /// The same file past the page cache, if that is possible.
     direct: Option<File>,
-    page: Box<Page>,
-}
-
-impl Slot {
-    /// Where the bytes of the entry begin.
-    pub const fn start(&self) -> u64 {
-        self.at + PAGE
-    }
+    squeezer: Squeezer,
+    pages: Pages,
 }
 
 impl Spool {
     /// Makes a file of at most so many bytes; a note is put at its head.
-    pub fn create(path: &Path, note: &[u8], limit: u64) -> io::Result<Self> {
+    pub fn create(path: &Path, note: &[u8], limit: u64) -> io::Result<Arc<Self>> {
         let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
-        own(&file)?;
+        let owned = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
+        own(&owned)?;
         let mut head = MAGIC.to_vec();
         head.extend((VERSION.len() as u32).to_le_bytes());
         head.extend((note.len() as u32).to_le_bytes());
@@ -91,9 +127,9 @@ impl Spool {
         head.extend(note);
         let at = (head.len() as u64).next_multiple_of(PAGE);
         head.resize(at as usize, 0);
-        file.write_all_at(&head, 0)?;
-        let (owned, path) = (Arc::new(file), path.to_owned());
-        Ok(Self { owned, path, at, sequence: 0, limit, grown: at })
+        owned.write_all_at(&head, 0)?;
+        let desk = Mutex::new(Desk { at, sequence: 0, limit, grown: at });
+        Ok(Arc::new(Self { owned, path: path.to_owned(), desk, turn: Condvar::new() }))
     }
 
     /// Where it is.
@@ -102,71 +138,109 @@ impl Spool {
     }
 
     /// Somebody who writes to it.
-    pub fn pen(&self) -> Pen {
+    pub fn pen(self: &Arc<Self>) -> Pen {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::DIRECT;
         let direct = open(&self.path, flags, Mode::empty()).ok().map(File::from);
-        let page = Box::new(Page([0; PAGE as usize]));
-        Pen { owned: Arc::clone(&self.owned), direct, page }
+        Pen { spool: Arc::clone(self), direct, squeezer: Squeezer::new(), pages: Pages::default() }
     }
 
-    /// The place behind all others for a buffer of so many bytes. Nothing if there is no more room, and then never again.
-    pub fn claim(&mut self, len: u64) -> Option<Slot> {
-        let end = self.at + PAGE + len.next_multiple_of(PAGE);
-        if end > self.limit || (end > self.grown && !self.grow(end)) {
-            self.limit = 0;
+    /// A place of so many bytes for the entry with this number, once all before it have theirs. Nothing if there is no more
+    /// room, and then never again.
+    fn claim(&self, sequence: u64, len: u64) -> Option<u64> {
+        let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
+        while desk.sequence < sequence {
+            desk = self.turn.wait(desk).unwrap_or_else(PoisonError::into_inner);
+        }
+        desk.sequence = sequence + 1;
+        self.turn.notify_all();
+        let (at, end) = (desk.at, desk.at + len);
+        if end > desk.limit || (end > desk.grown && !desk.grow(&self.owned, end)) {
+            desk.limit = 0;
             return None;
         }
-        let slot = Slot { at: self.at, sequence: self.sequence };
-        (self.at, self.sequence) = (end, self.sequence + 1);
-        Some(slot)
+        desk.at = end;
+        Some(at)
     }
 
-    fn grow(&mut self, end: u64) -> bool {
-        let free = fstatvfs(&*self.owned).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
+    /// Says how the first program ended: the spool is whole then. All that was claimed must be written.
+    pub fn end(self: &Arc<Self>, status: ExitStatus) -> io::Result<()> {
+        let (sequence, at) = {
+            let desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
+            (desk.sequence, desk.at)
+        };
+        let mut pen = self.pen();
+        pen.head([END, status.into_raw() as u32, 0], [0, sequence, 0, 0]);
+        pen.write(at, PAGE as usize, &[])?;
+        self.owned.set_len(at + PAGE)
+    }
+}
+
+impl Desk {
+    fn grow(&mut self, file: &File, end: u64) -> bool {
+        let free = fstatvfs(file).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
         if free < RESERVE {
             return false;
         }
         let to = (end + GROW).min(self.limit);
-        let grown = fallocate(&*self.owned, FallocateFlags::empty(), self.grown, to - self.grown);
+        let grown = fallocate(file, FallocateFlags::empty(), self.grown, to - self.grown);
         self.grown = to;
         // A file system that cannot do so finds blocks as they are written.
         !matches!(grown, Err(Errno::NOSPC))
     }
-
-    /// Says how the first program ended: the spool is whole then. All that was claimed must be written.
-    pub fn end(&mut self, status: ExitStatus) -> io::Result<()> {
-        let slot = Slot { at: self.at, sequence: self.sequence };
-        self.pen().write(slot, [END, status.into_raw() as u32, 0], 0, &[])?;
-        self.owned.set_len(self.at + PAGE)
-    }
 }
 
 impl Pen {
-    /// Puts a buffer into a place of its length; `bytes` goes on to a page's end.
-    pub fn put(&mut self, slot: Slot, taken: &Taken, bytes: &[u8]) -> io::Result<()> {
-        self.write(slot, [taken.kind.0, taken.thread, taken.process], taken.len, bytes)
+    /// Puts the buffer with this number into the spool, once all before it have a place; `bytes` goes on to a page's end.
+    pub fn put(&mut self, sequence: u64, taken: &Taken, bytes: &[u8]) -> io::Result<Stored> {
+        let len = taken.len as usize;
+        let out = self.pages.with_room(ENTRY_LEN + Squeezer::most(len) + PAGE as usize);
+        let squeezed = self.squeezer.squeeze(&bytes[..len], &mut out[ENTRY_LEN..]);
+        let (form, stored) = match squeezed.filter(|squeezed| *squeezed < len) {
+            Some(squeezed) => (Form::Squeezed, squeezed),
+            None => (Form::Plain, len),
+        };
+        let ids = [taken.kind.0, taken.thread, taken.process];
+        self.head(ids, [len as u64, sequence, stored as u64, form as u64]);
+        let (head, bytes, start) = match form {
+            Form::Plain => (PAGE as usize, bytes, PAGE),
+            Form::Squeezed => {
+                let all = (ENTRY_LEN + stored).next_multiple_of(PAGE as usize);
+                (all, &[][..], ENTRY_LEN as u64)
+            }
+        };
+        let claimed = self.spool.claim(sequence, (head + bytes.len()) as u64);
+        let at = claimed.ok_or_else(|| io::Error::from(io::ErrorKind::StorageFull))?;
+        self.write(at, head, bytes)?;
+        Ok(Stored { start: at + start, len: stored as u64, form })
     }
 
-    fn write(&mut self, slot: Slot, ids: [u32; 3], len: u64, bytes: &[u8]) -> io::Result<()> {
-        let head = &mut self.page.0;
+    /// Makes the head of an entry.
+    fn head(&mut self, ids: [u32; 3], numbers: [u64; 4]) {
+        let head = self.pages.with_room(PAGE as usize);
         head[..4].copy_from_slice(&ENTRY.to_le_bytes());
         for (to, id) in head[4..16].chunks_exact_mut(4).zip(ids) {
             to.copy_from_slice(&id.to_le_bytes());
         }
-        head[16..24].copy_from_slice(&len.to_le_bytes());
-        head[24..32].copy_from_slice(&slot.sequence.to_le_bytes());
-        let sum = sum(&head[..32]);
-        head[32..40].copy_from_slice(&sum.to_le_bytes());
-        let pieces = [IoSlice::new(&self.page.0), IoSlice::new(bytes)];
+        for (to, number) in head[16..48].chunks_exact_mut(8).zip(numbers) {
+            to.copy_from_slice(&number.to_le_bytes());
+        }
+        let sum = sum(&head[..48]);
+        head[48..ENTRY_LEN].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    /// Writes so many bytes of the entry that was made, and others behind them.
+    fn write(&mut self, at: u64, head: usize, bytes: &[u8]) -> io::Result<()> {
+        let head = self.pages.get(head);
+        let pieces = [IoSlice::new(head), IoSlice::new(bytes)];
         let done = loop {
-            match pwritev(self.direct.as_ref().unwrap_or(&self.owned), &pieces, slot.at) {
+            match pwritev(self.direct.as_ref().unwrap_or(&self.spool.owned), &pieces, at) {
                 Err(Errno::INTR) => {}
                 // It was opened past the cache, but cannot be written so after all.
                 Err(Errno::INVAL) if self.direct.is_some() => self.direct = None,
                 done => break done?,
             }
         };
-        if done as u64 != PAGE + bytes.len() as u64 {
+        if done != head.len() + bytes.len() {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
         Ok(())
@@ -191,17 +265,31 @@ fn sum(bytes: &[u8]) -> u64 {
 pub struct Bytes {
     file: File,
     buffer: Vec<u8>,
+    stretched: Vec<u8>,
     forgotten: u64,
 }
 
 impl Bytes {
     /// Opens a spool to read buffers from it.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: File::open(path)?, buffer: Vec::new(), forgotten: 0 })
+        let (file, buffer, stretched) = (File::open(path)?, Vec::new(), Vec::new());
+        Ok(Self { file, buffer, stretched, forgotten: 0 })
+    }
+
+    /// A buffer of so many bytes; an error of the kind `InvalidData` if that is none.
+    pub fn buffer(&mut self, stored: &Stored, len: u64) -> io::Result<&[u8]> {
+        self.at(stored.start, stored.len)?;
+        if stored.form == Form::Plain {
+            return Ok(&self.buffer);
+        }
+        match stretch(&self.buffer, len as usize, &mut self.stretched) {
+            Some(()) => Ok(&self.stretched),
+            None => Err(io::Error::new(io::ErrorKind::InvalidData, "a buffer is damaged")),
+        }
     }
 
     /// So many bytes from an offset on.
-    pub fn at(&mut self, offset: u64, len: u64) -> io::Result<&[u8]> {
+    fn at(&mut self, offset: u64, len: u64) -> io::Result<&[u8]> {
         self.buffer.resize(len as usize, 0);
         self.file.read_exact_at(&mut self.buffer, offset)?;
         if offset > self.forgotten + FORGET_EVERY {
@@ -224,9 +312,9 @@ pub struct Left {
 }
 
 /// What comes next in a spool that was left behind.
-pub enum Next {
-    /// A buffer, and where its bytes begin.
-    Buffer(Taken, u64),
+pub enum Next<'a> {
+    /// A buffer.
+    Buffer(Taken, &'a [u8]),
     /// The first program ended like this, and there is no more.
     End(ExitStatus),
     /// There is no more, though more was taken.
@@ -270,34 +358,36 @@ impl Left {
     }
 
     /// The next entry.
-    pub fn next(&mut self) -> io::Result<Next> {
+    pub fn next(&mut self) -> io::Result<Next<'_>> {
         if self.at + PAGE > self.len {
             return Ok(Next::Cut);
         }
-        let head = self.bytes.at(self.at, PAGE)?;
+        let head = self.bytes.at(self.at, ENTRY_LEN as u64)?;
         let word = |i: usize| u32_at(head, 4 * i).unwrap_or(0);
-        let number = |at: usize| u64_at(head, at).unwrap_or(0);
-        let good =
-            word(0) == ENTRY && number(32) == sum(&head[..32]) && number(24) == self.sequence;
-        if !good {
+        let number = |i: usize| u64_at(head, 16 + 8 * i).unwrap_or(0);
+        let (len, sequence, size) = (number(0), number(1), number(2));
+        if word(0) != ENTRY || number(4) != sum(&head[..48]) || sequence != self.sequence {
             return Ok(Next::Cut);
         }
         if word(1) == END {
             return Ok(Next::End(ExitStatus::from_raw(word(2) as i32)));
         }
-        let (kind, thread, process) = (BufferKind(word(1)), word(2), word(3));
-        let (len, start) = (number(16), self.at + PAGE);
-        let Some(end) = start.checked_add(len).filter(|end| *end <= self.len) else {
-            return Ok(Next::Cut);
+        let (form, start) = match number(3) {
+            0 => (Form::Plain, PAGE),
+            _ => (Form::Squeezed, ENTRY_LEN as u64),
         };
+        let (kind, thread, process) = (BufferKind(word(1)), word(2), word(3));
+        let start = self.at + start;
+        let end = start.checked_add(size).filter(|end| *end <= self.len && len <= MOST_BUFFER);
+        let Some(end) = end else { return Ok(Next::Cut) };
         self.at = end.next_multiple_of(PAGE);
         self.sequence += 1;
-        Ok(Next::Buffer(Taken { index: 0, kind, thread, process, len, noted: false }, start))
-    }
-
-    /// The bytes of a buffer.
-    pub fn bytes(&mut self, start: u64, len: u64) -> io::Result<&[u8]> {
-        self.bytes.at(start, len)
+        let taken = Taken { index: 0, kind, thread, process, len, noted: false };
+        match self.bytes.buffer(&Stored { start, len: size, form }, len) {
+            Ok(bytes) => Ok(Next::Buffer(taken, bytes)),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Next::Cut),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -310,18 +400,24 @@ mod tests {
         Taken { index: 9, kind, thread, process, len, noted: true }
     }
 
+    /// A buffer of which nothing comes again.
+    fn rough() -> Vec<u8> {
+        let words = (0..PAGE as u32 / 4).map(|i| i.wrapping_mul(0x9e37_79b9).to_le_bytes());
+        words.flatten().collect()
+    }
+
     /// A spool with two buffers in a folder of its own, and where it is.
-    fn example(name: &str, limit: u64) -> (Spool, PathBuf) {
+    fn example(name: &str, limit: u64) -> (Arc<Spool>, PathBuf) {
         let name = format!("ichnos-spool-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let mut spool = Spool::create(&path, b"a note", limit).unwrap();
-        let page = Box::new(Page([7; PAGE as usize]));
-        let slots = [10, PAGE].map(|len| spool.claim(len).unwrap());
-        assert_eq!(slots.map(|slot| slot.start()), [8192, 16384]);
-        // The second may be written first.
-        let mut pen = spool.pen();
-        pen.put(slots[1], &taken(2, PAGE), &page.0).unwrap();
-        pen.put(slots[0], &taken(1, 10), &page.0).unwrap();
+        let spool = Spool::create(&path, b"a note", limit).unwrap();
+        // Who is second waits for the first.
+        let (mut pen, mut other) = (spool.pen(), spool.pen());
+        let second = std::thread::spawn(move || other.put(1, &taken(2, PAGE), &rough()));
+        let first = pen.put(0, &taken(1, 100), &[7; PAGE as usize]).unwrap();
+        let second = second.join().unwrap().unwrap();
+        assert_eq!((first.form, first.start), (Form::Squeezed, PAGE + ENTRY_LEN as u64));
+        assert_eq!((second.form, second.start, second.len), (Form::Plain, 3 * PAGE, PAGE));
         (spool, path)
     }
 
@@ -331,10 +427,7 @@ mod tests {
         let mut found = Vec::new();
         loop {
             match left.next().unwrap() {
-                Next::Buffer(taken, start) => {
-                    let bytes = left.bytes(start, taken.len).unwrap().to_vec();
-                    found.push((taken.thread, bytes));
-                }
+                Next::Buffer(taken, bytes) => found.push((taken.thread, bytes.to_vec())),
                 Next::End(status) => return (found, Some(status)),
                 Next::Cut => return (found, None),
             }
@@ -343,15 +436,15 @@ mod tests {
 
     #[test]
     fn what_was_put_comes_back() {
-        let (mut spool, path) = example("whole", 1 << 20);
-        let two = vec![(1, vec![7; 10]), (2, vec![7; PAGE as usize])];
+        let (spool, path) = example("whole", 1 << 20);
+        let two = vec![(1, vec![7; 100]), (2, rough())];
         assert!(Left::open(&path).is_err(), "it is in use");
         spool.end(ExitStatus::from_raw(0x300)).unwrap();
         drop(spool);
         assert_eq!(all(&path), (two.clone(), Some(ExitStatus::from_raw(0x300))));
         // A file that was cut anywhere holds what lies whole before the cut.
         let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-        for (len, count) in [(24576, 2), (20479, 1), (12288, 1), (8200, 0), (4096, 0)] {
+        for (len, count) in [(16384, 2), (16383, 1), (8192, 1), (8191, 0), (4096, 0)] {
             file.set_len(len).unwrap();
             assert_eq!(all(&path), (two[..count].to_vec(), None), "{len}");
         }
@@ -362,19 +455,31 @@ mod tests {
 
     #[test]
     fn a_spool_ends_before_what_was_never_written() {
-        let (mut spool, path) = example("hole", 1 << 20);
-        let [_, last] = [1, 1].map(|len| spool.claim(len).unwrap());
-        spool.pen().put(last, &taken(4, 1), &[1; PAGE as usize]).unwrap();
+        let (spool, path) = example("hole", 1 << 20);
+        assert!(spool.claim(2, PAGE).is_some());
+        spool.pen().put(3, &taken(4, 100), &[1; PAGE as usize]).unwrap();
         drop(spool);
         assert_eq!(all(&path).0.len(), 2);
         std::fs::remove_file(path).unwrap();
     }
 
     #[test]
-    fn a_full_spool_takes_no_more() {
-        let (mut spool, path) = example("full", 22000);
-        assert!(spool.claim(1).is_none() && spool.claim(0).is_none());
+    fn a_damaged_buffer_ends_a_spool() {
+        let (spool, path) = example("damage", 1 << 20);
         drop(spool);
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(&[0; 8], PAGE + ENTRY_LEN as u64).unwrap();
+        assert_eq!(all(&path).0.len(), 0);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_full_spool_takes_no_more() {
+        let (spool, path) = example("full", 4 * PAGE + 100);
+        let mut pen = spool.pen();
+        let mut put = |sequence| pen.put(sequence, &taken(1, 100), &[1; PAGE as usize]);
+        assert!(put(2).is_err() && put(3).is_err());
+        drop((pen, spool));
         assert_eq!(all(&path).0.len(), 2);
         std::fs::remove_file(path).unwrap();
     }

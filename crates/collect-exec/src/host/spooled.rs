@@ -227,11 +227,9 @@ impl Spooled {
                 break Ok(None);
             }
             let read = self.left.next().map_err(spool).and_then(|next| match next {
-                Next::Buffer(taken, start) => {
-                    let bytes = self.left.bytes(start, taken.len).map_err(spool)?;
-                    gather.buffer(&taken, bytes).map(|()| None)
-                }
-                end => Ok(Some(end)),
+                Next::Buffer(taken, bytes) => gather.buffer(&taken, bytes).map(|()| None),
+                Next::End(status) => Ok(Some(Some(status))),
+                Next::Cut => Ok(Some(None)),
             });
             match read {
                 Ok(None) => {}
@@ -241,7 +239,7 @@ impl Spooled {
             progress(done, all);
         };
         let status = match &read {
-            Ok(Some(Next::End(status))) => Some(*status),
+            Ok(Some(Some(status))) => Some(*status),
             _ => None,
         };
         let stopped = matches!(read, Ok(None));
