@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -18,12 +18,14 @@ use ichnos_tap::Taken;
 
 use super::channel::Channel;
 use super::images::Images;
-use super::spool::{Bytes, Pen, Spool, Stored};
+use super::spool::{Bytes, Hurry, Pen, Spool, Stored};
 
 /// How many buffers stay in memory before there is a file.
 const KEPT: usize = 64;
 /// How many write to the spool at once: most of them wait for the disk.
 const WRITERS: usize = 6;
+/// When so many buffers wait for somebody to write them, there is a hurry.
+const MANY: usize = 2 * WRITERS;
 /// Buffers go to the spool whole pages at a time.
 const PAGE: u64 = 4096;
 
@@ -197,6 +199,8 @@ pub struct Taker {
 /// Those who write to the spool: one would wait for the disk most of the time.
 struct Writers {
     jobs: Sender<(u64, Taken)>,
+    /// How many jobs nobody has begun.
+    left: Arc<AtomicUsize>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -225,6 +229,7 @@ impl Taker {
         let at = if spooled { At::Under(self.count) } else { At::Tap };
         state.waiting.push_back(Entry { taken: *taken, at });
         if let Some(writers) = self.writers.as_ref().filter(|_| spooled) {
+            writers.left.fetch_add(1, Ordering::Relaxed);
             // They end later than this does.
             let _ = writers.jobs.send((self.count, *taken));
             self.count += 1;
@@ -242,7 +247,7 @@ impl Taker {
 
     /// The program has ended, the first process like this.
     pub fn end(&mut self, status: Option<ExitStatus>) {
-        if let Some(Writers { jobs, threads }) = self.writers.take() {
+        if let Some(Writers { jobs, threads, .. }) = self.writers.take() {
             drop(jobs);
             threads.into_iter().for_each(|thread| drop(thread.join()));
         }
@@ -259,23 +264,30 @@ impl Writers {
     /// Starts them; nothing if there can be none.
     fn start(backlog: &Arc<Backlog>, spool: &Arc<Spool>) -> Option<Self> {
         let (jobs, taken) = channel();
-        let taken = Arc::new(Mutex::new(taken));
+        let (taken, left) = (Arc::new(Mutex::new(taken)), Arc::new(AtomicUsize::new(0)));
         let write = |_| {
             let (backlog, taken, pen) = (Arc::clone(backlog), Arc::clone(&taken), spool.pen());
-            let named = thread::Builder::new().name("spool".to_owned());
-            named.spawn(move || write_all(&backlog, &taken, pen)).ok()
+            let (left, named) =
+                (Arc::clone(&left), thread::Builder::new().name("spool".to_owned()));
+            named.spawn(move || write_all(&backlog, (&taken, &left), pen)).ok()
         };
         let threads: Vec<_> = (0..WRITERS).filter_map(write).collect();
-        (!threads.is_empty()).then_some(Self { jobs, threads })
+        (!threads.is_empty()).then_some(Self { jobs, left, threads })
     }
 }
 
 /// Writes buffers to the spool and gives them back, as long as some come.
-fn write_all(backlog: &Backlog, jobs: &Mutex<Receiver<(u64, Taken)>>, mut pen: Pen) {
+fn write_all(
+    backlog: &Backlog,
+    (jobs, left): (&Mutex<Receiver<(u64, Taken)>>, &AtomicUsize),
+    mut pen: Pen,
+) {
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((number, taken)) = job else { return };
-        let stored = pen.put(number, &taken, pages(&backlog.channel, &taken)).ok();
+        let many = left.fetch_sub(1, Ordering::Relaxed) > MANY;
+        let hurry = if many { Hurry::Much } else { Hurry::None };
+        let stored = pen.put(number, &taken, pages(&backlog.channel, &taken), hurry).ok();
         if stored.is_some() {
             backlog.channel.free(taken.index, taken.len);
         }
@@ -310,7 +322,7 @@ fn begin_spool(channel: &Channel, place: &Place, state: &mut State) -> Option<(A
     let spool = Spool::create(&place.path, &place.note, place.limit).ok();
     let (mut pen, mut count) = (spool.as_ref().map(Spool::pen), 0);
     let mut put = |taken: &Taken| {
-        let stored = pen.as_mut()?.put(count, taken, pages(channel, taken)).ok()?;
+        let stored = pen.as_mut()?.put(count, taken, pages(channel, taken), Hurry::None).ok()?;
         count += 1;
         Some(stored)
     };

@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use ichnos_tap::{BufferKind, Taken};
@@ -41,6 +42,10 @@ const END: u32 = 0x100;
 const MOST_BUFFER: u64 = 1 << 30;
 /// So much of the disk is left free for everybody else, the trace among them.
 const RESERVE: u64 = 1 << 30;
+/// How many buffers are written as they are at once: then the disk is busy.
+const MOST_PLAIN: usize = 3;
+/// Buffers are written as they are in this part of a spool only: what comes behind it is to fit, too.
+const PLAIN_PART: u64 = 4;
 /// How many bytes a spool grows at a time.
 const GROW: u64 = 64 << 20;
 /// How many bytes are read before they are taken out of the page cache.
@@ -76,6 +81,8 @@ pub struct Spool {
     desk: Mutex<Desk>,
     /// Somebody has been given a place.
     turn: Condvar,
+    /// How many write a buffer as it is.
+    plain: AtomicUsize,
 }
 
 /// Where places are given away, in order.
@@ -95,6 +102,15 @@ enum Form {
     Plain,
     /// Squeezed, right behind the head.
     Squeezed,
+}
+
+/// How long the program can wait for whoever writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hurry {
+    /// It need not wait.
+    None,
+    /// It is about to wait.
+    Much,
 }
 
 /// Where a buffer is in a spool.
@@ -129,7 +145,13 @@ impl Spool {
         head.resize(at as usize, 0);
         owned.write_all_at(&head, 0)?;
         let desk = Mutex::new(Desk { at, sequence: 0, limit, grown: at });
-        Ok(Arc::new(Self { owned, path: path.to_owned(), desk, turn: Condvar::new() }))
+        Ok(Arc::new(Self {
+            owned,
+            path: path.to_owned(),
+            desk,
+            turn: Condvar::new(),
+            plain: AtomicUsize::new(0),
+        }))
     }
 
     /// Where it is.
@@ -142,6 +164,12 @@ impl Spool {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::DIRECT;
         let direct = open(&self.path, flags, Mode::empty()).ok().map(File::from);
         Pen { spool: Arc::clone(self), direct, squeezer: Squeezer::new(), pages: Pages::default() }
+    }
+
+    /// Whether a buffer had better be written as it is: the disk has nothing to do, and there is much room.
+    fn is_idle(&self) -> bool {
+        let desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
+        self.plain.load(Ordering::Relaxed) < MOST_PLAIN && desk.at < desk.limit / PLAIN_PART
     }
 
     /// A place of so many bytes for the entry with this number, once all before it have theirs. Nothing if there is no more
@@ -190,28 +218,51 @@ impl Desk {
 }
 
 impl Pen {
-    /// Puts the buffer with this number into the spool, once all before it have a place; `bytes` goes on to a page's end.
-    pub fn put(&mut self, sequence: u64, taken: &Taken, bytes: &[u8]) -> io::Result<Stored> {
+    /// Puts the buffer with this number into the spool, once all before it have a place; `bytes` goes on to a page's end. Whoever is in a
+    /// `hurry` lets the disk work rather than the processor, which has others to serve, as long as that is possible.
+    pub fn put(
+        &mut self,
+        sequence: u64,
+        taken: &Taken,
+        bytes: &[u8],
+        hurry: Hurry,
+    ) -> io::Result<Stored> {
+        if hurry == Hurry::Much && self.direct.is_some() && self.spool.is_idle() {
+            self.spool.plain.fetch_add(1, Ordering::Relaxed);
+            let stored = self.store(sequence, taken, bytes, Form::Plain, taken.len as usize);
+            self.spool.plain.fetch_sub(1, Ordering::Relaxed);
+            return stored;
+        }
         let len = taken.len as usize;
         let out = self.pages.with_room(ENTRY_LEN + Squeezer::most(len) + PAGE as usize);
         let squeezed = self.squeezer.squeeze(&bytes[..len], &mut out[ENTRY_LEN..]);
-        let (form, stored) = match squeezed.filter(|squeezed| *squeezed < len) {
-            Some(squeezed) => (Form::Squeezed, squeezed),
-            None => (Form::Plain, len),
-        };
+        match squeezed.filter(|squeezed| *squeezed < len) {
+            Some(size) => self.store(sequence, taken, &[], Form::Squeezed, size),
+            None => self.store(sequence, taken, bytes, Form::Plain, len),
+        }
+    }
+
+    /// Writes an entry whose bytes are these, or have been squeezed.
+    fn store(
+        &mut self,
+        sequence: u64,
+        taken: &Taken,
+        bytes: &[u8],
+        form: Form,
+        size: usize,
+    ) -> io::Result<Stored> {
         let ids = [taken.kind.0, taken.thread, taken.process];
-        self.head(ids, [len as u64, sequence, stored as u64, form as u64]);
-        let (head, bytes, start) = match form {
-            Form::Plain => (PAGE as usize, bytes, PAGE),
+        self.head(ids, [taken.len, sequence, size as u64, form as u64]);
+        let (head, start) = match form {
+            Form::Plain => (PAGE as usize, PAGE),
             Form::Squeezed => {
-                let all = (ENTRY_LEN + stored).next_multiple_of(PAGE as usize);
-                (all, &[][..], ENTRY_LEN as u64)
+                ((ENTRY_LEN + size).next_multiple_of(PAGE as usize), ENTRY_LEN as u64)
             }
         };
         let claimed = self.spool.claim(sequence, (head + bytes.len()) as u64);
         let at = claimed.ok_or_else(|| io::Error::from(io::ErrorKind::StorageFull))?;
         self.write(at, head, bytes)?;
-        Ok(Stored { start: at + start, len: stored as u64, form })
+        Ok(Stored { start: at + start, len: size as u64, form })
     }
 
     /// Makes the head of an entry.
@@ -413,8 +464,9 @@ mod tests {
         let spool = Spool::create(&path, b"a note", limit).unwrap();
         // Who is second waits for the first.
         let (mut pen, mut other) = (spool.pen(), spool.pen());
-        let second = std::thread::spawn(move || other.put(1, &taken(2, PAGE), &rough()));
-        let first = pen.put(0, &taken(1, 100), &[7; PAGE as usize]).unwrap();
+        let second =
+            std::thread::spawn(move || other.put(1, &taken(2, PAGE), &rough(), Hurry::None));
+        let first = pen.put(0, &taken(1, 100), &[7; PAGE as usize], Hurry::None).unwrap();
         let second = second.join().unwrap().unwrap();
         assert_eq!((first.form, first.start), (Form::Squeezed, PAGE + ENTRY_LEN as u64));
         assert_eq!((second.form, second.start, second.len), (Form::Plain, 3 * PAGE, PAGE));
@@ -457,7 +509,7 @@ mod tests {
     fn a_spool_ends_before_what_was_never_written() {
         let (spool, path) = example("hole", 1 << 20);
         assert!(spool.claim(2, PAGE).is_some());
-        spool.pen().put(3, &taken(4, 100), &[1; PAGE as usize]).unwrap();
+        spool.pen().put(3, &taken(4, 100), &[1; PAGE as usize], Hurry::Much).unwrap();
         drop(spool);
         assert_eq!(all(&path).0.len(), 2);
         std::fs::remove_file(path).unwrap();
@@ -477,7 +529,8 @@ mod tests {
     fn a_full_spool_takes_no_more() {
         let (spool, path) = example("full", 4 * PAGE + 100);
         let mut pen = spool.pen();
-        let mut put = |sequence| pen.put(sequence, &taken(1, 100), &[1; PAGE as usize]);
+        let mut put =
+            |sequence| pen.put(sequence, &taken(1, 100), &[1; PAGE as usize], Hurry::Much);
         assert!(put(2).is_err() && put(3).is_err());
         drop((pen, spool));
         assert_eq!(all(&path).0.len(), 2);
