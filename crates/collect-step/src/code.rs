@@ -140,6 +140,8 @@ fn classify(inst: &Inst) -> Class {
             Class::LoadFlags
         }
         Mnemonic::Int3 | Mnemonic::Int1 => Class::Breakpoint,
+        // The same in two bytes.
+        Mnemonic::Int if raw.immediate8() == 3 => Class::Breakpoint,
         _ if (raw.has_rep_prefix() || raw.has_repne_prefix()) && raw.is_string_instruction() => {
             Class::Rep
         }

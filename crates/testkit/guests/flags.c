@@ -7,7 +7,7 @@
 
 static void on_fault(int number, siginfo_t *info, void *context) {
     greg_t *r = ((ucontext_t *)context)->uc_mcontext.gregs;
-    printf("signal %d flags %llx\n", number, r[REG_EFL] & 0xfd5);
+    printf("signal %d flags %llx\n", number, r[REG_EFL] & 0x700);
     r[REG_RIP] += 3;
 }
 
@@ -28,6 +28,6 @@ int main(void) {
                      : "rax", "rcx", "rdx", "cc", "memory");
     unsigned long flags;
     asm volatile("sub $256, %%rsp\n pushfq\n pop %0\n add $256, %%rsp" : "=r"(flags)::"cc");
-    printf("left %lx\n", flags & 0xd00);
+    printf("left %lx\n", flags & 0x500);
     return 0;
 }

@@ -194,7 +194,7 @@ const OWN_TESTS: &[(&str, Case)] = &[
             How::Engine,
             r#"v=$(sed -n 's/^#define PERL_\(VERSION\|SUBVERSION\)[[:blank:]]*\([0-9]*\).*/\2/p' $S/patchlevel.h | paste -sd.)
 [ "$(perl -e 'printf "%vd", $^V')" = "5.$v" ] || { echo "sources of another perl"; exit; }
-cd $S; if [ ! -e lib.own ]; then mv lib lib.own; mkdir lib; ln -s "$(command -v perl)" perl
+cd $S; if [ ! -e lib.own ]; then mv lib lib.own; mkdir lib; ln -s "$(command -v perl)" perl; ln -s ../perl t/perl
   for d in $(perl -MConfig -e 'print "$Config{privlib} $Config{archlib}"'); do cp -rsf $(realpath $d)/. lib/; done; fi
 cd t; for f in base/*.t cmd/*.t comp/*.t opbasic/*.t op/*.t re/*.t uni/*.t mro/*.t io/*.t; do
   timeout 600 perl $f </dev/null >$T/o 2>/dev/null; echo "$f $? $(grep -c '^ok' $T/o) $(grep -c '^not ok' $T/o)"; done"#,

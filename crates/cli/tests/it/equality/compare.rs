@@ -261,8 +261,9 @@ fn first_difference(place: &Place, thread: u32, how: How) -> Option<String> {
     Some(text)
 }
 
-/// What was equal.
-#[derive(Default, Debug)]
+/// What was equal, to be shown.
+#[derive(Debug)]
+#[allow(dead_code, reason = "its fields are printed")]
 pub struct Equal {
     pub threads: usize,
     pub lines: usize,
