@@ -24,6 +24,11 @@ const fn free(name: &'static str, command: &'static [&'static str]) -> Case {
     Case { name, command, how: How::Free }
 }
 
+/// A program whose first thread waits for several others.
+const fn made(name: &'static str, command: &'static [&'static str]) -> Case {
+    Case { name, command, how: How::Made }
+}
+
 /// Only the first instructions of a program that takes hours to step.
 const fn first(name: &'static str, most: u64, command: &'static [&'static str]) -> Case {
     Case { name, command, how: How::First(most) }
@@ -50,7 +55,6 @@ pub fn inputs() -> Place {
     let compiler = native(folder, "gcc", &["-print-prog-name=cc1"]);
     link(compiler.stdout.trim().as_ref(), "cc1");
     link(&guest::build("throw.cc", Link::Static, &[]), "throw");
-    link(&guest::build("objects.cc", Link::Static, &[]), "objects");
     if tool::find("gfortran").is_some() {
         good(native(folder, "gfortran", &["-static", "-O1", "-o", "hello", "hello.f90"]));
     }
@@ -129,13 +133,12 @@ pub const LIST: &[Case] = &[
     whole("env", &["env", "wc", "in.txt"]),
     whole("ldconfig", &["/sbin/ldconfig", "-p"]),
     whole("static C++", &["./throw"]),
-    whole("static C++ objects", &["./objects"]),
     whole("static Fortran", &["./hello"]),
     whole(
         "bash-static",
         &["bash-static", "-c", "for i in 1 2; do echo $i; done; echo $((6 * 7)) ${PATH%:*}"],
     ),
-    free("zstd", &["zstd", "-q", "-c", "in.txt"]),
+    made("zstd", &["zstd", "-q", "-c", "in.txt"]),
     free("sort in parallel", &["sort", "--parallel=2", "-n", "in.txt"]),
     free("xz -T2", &["xz", "-T2", "-kc", "in.txt"]),
     free("pigz", &["pigz", "-p2", "-c", "in.txt"]),
