@@ -170,9 +170,13 @@ fn normal(line: &str) -> Option<(u32, String)> {
 }
 
 /// Calls for each line of a trace that is compared: its thread, its number in the thread, and the line.
-fn each_line(place: &Place, file: &str, mut tell: impl FnMut(u32, usize, String)) {
+fn each_line(place: &Place, file: &str, how: How, mut tell: impl FnMut(u32, usize, String)) {
+    let range = match how {
+        How::First(first) => format!("0..{first}"),
+        How::Whole | How::Free | How::Made => format!("0..{}", u64::MAX),
+    };
     let mut dump = Command::new(env!("CARGO_BIN_EXE_ichnos"))
-        .args(["dump", file])
+        .args(["dump", "--range", &range, file])
         .current_dir(place.traces.path())
         .stdout(Stdio::piped())
         .spawn()
@@ -216,18 +220,18 @@ impl Stream {
     }
 }
 
-fn streams(place: &Place, file: &str) -> BTreeMap<u32, Stream> {
+fn streams(place: &Place, file: &str, how: How) -> BTreeMap<u32, Stream> {
     let mut threads: BTreeMap<u32, Stream> = BTreeMap::new();
-    each_line(place, file, |thread, _, line| threads.entry(thread).or_default().add(&line));
+    each_line(place, file, how, |thread, _, line| threads.entry(thread).or_default().add(&line));
     threads
 }
 
 /// The lines of a thread from a portion on, up to three portions of them.
-fn portion(place: &Place, file: &str, thread: u32, number: usize) -> Vec<String> {
+fn portion(place: &Place, file: &str, how: How, [thread, number]: [usize; 2]) -> Vec<String> {
     let wanted = number * PORTION..(number + 3) * PORTION;
     let mut lines = Vec::new();
-    each_line(place, file, |id, at, line| {
-        if id == thread && wanted.contains(&at) {
+    each_line(place, file, how, |id, at, line| {
+        if id as usize == thread && wanted.contains(&at) {
             lines.push(line);
         }
     });
@@ -240,12 +244,12 @@ const STEPPED: &str = "step.ichnos";
 /// Where a thread's lines first differ.
 fn first_difference(place: &Place, thread: u32, how: How) -> Option<String> {
     let files = [RECORDED, STEPPED];
-    let from = |file: &str| streams(place, file).remove(&thread).unwrap_or_default();
+    let from = |file: &str| streams(place, file, how).remove(&thread).unwrap_or_default();
     let [a, b] = files.map(from);
     let same = a.portions.iter().zip(&b.portions).take_while(|(x, y)| x == y).count();
     // Some lines before the one that differs are shown too.
     let begin = same.saturating_sub(1);
-    let [got, want] = files.map(|file| portion(place, file, thread, begin));
+    let [got, want] = files.map(|file| portion(place, file, how, [thread as usize, begin]));
     let equal = got.iter().zip(&want).take_while(|(x, y)| x == y).count();
     let at = begin * PORTION + equal;
     // Behind the last instruction of a thread that was ended is what ended it.
@@ -291,7 +295,7 @@ impl<'a> Stepped<'a> {
         };
         let options: Vec<&str> = limit.iter().flat_map(|limit| ["--limit", limit]).collect();
         let run = place.collect(&mut place.command(Rule::Held), "step", &options, command);
-        let streams = streams(place, STEPPED);
+        let streams = streams(place, STEPPED, how);
         Self { place, command, how, run, streams, found: Vec::new() }
     }
 
@@ -307,7 +311,7 @@ impl<'a> Stepped<'a> {
         if check.status != 0 {
             return Err(format!("the record is wrong: {}{}", check.stdout, check.stderr));
         }
-        let got = streams(place, RECORDED);
+        let got = streams(place, RECORDED, self.how);
         if whole && got.keys().ne(self.streams.keys()) {
             return Err(format!("threads {:?} and {:?}", got.keys(), self.streams.keys()));
         }
@@ -315,10 +319,8 @@ impl<'a> Stepped<'a> {
         let first = u32::from(matches!(self.how, How::Made));
         for (thread, want) in self.streams.range(first..) {
             let Some(got) = got.get(thread) else { return Err(format!("no thread {thread}")) };
-            let difference = match want.equals(got) {
-                true => None,
-                false => first_difference(place, *thread, self.how),
-            };
+            let same = want.equals(got);
+            let difference = if same { None } else { first_difference(place, *thread, self.how) };
             match difference {
                 None if !self.found.contains(thread) => self.found.push(*thread),
                 None => {}
