@@ -29,6 +29,8 @@ pub(crate) enum Class {
     Syscall,
     /// Stores the flags: our trap flag must not show.
     PushFlags,
+    /// Loads the flags, the trap flag among them.
+    LoadFlags,
     /// Traps after itself, into the program's own `SIGTRAP`.
     Breakpoint,
     /// Loads `ss`, which keeps the processor from trapping after it: the next
@@ -134,7 +136,12 @@ fn classify(inst: &Inst) -> Class {
     match inst.mnemonic() {
         _ if inst.flow() == Flow::Syscall => Class::Syscall,
         Mnemonic::Pushf | Mnemonic::Pushfq => Class::PushFlags,
+        Mnemonic::Popf | Mnemonic::Popfq | Mnemonic::Iret | Mnemonic::Iretd | Mnemonic::Iretq => {
+            Class::LoadFlags
+        }
         Mnemonic::Int3 | Mnemonic::Int1 => Class::Breakpoint,
+        // The same in two bytes.
+        Mnemonic::Int if raw.immediate8() == 3 => Class::Breakpoint,
         _ if (raw.has_rep_prefix() || raw.has_repne_prefix()) && raw.is_string_instruction() => {
             Class::Rep
         }

@@ -203,7 +203,8 @@ impl<S: Sink> Engine<'_, S> {
         };
         let number = regs.orig_rax;
         process.disposition.call_site = Some(pc);
-        let sets_trap = number == libc::SYS_rt_sigaction as u64
+        let sets_trap = !compat
+            && number == libc::SYS_rt_sigaction as u64
             && args[0] == libc::SIGTRAP as u64
             && args[1] != 0;
         tracee.new_action = if sets_trap { read_action(tracee.tid, args[1]) } else { None };

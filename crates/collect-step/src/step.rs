@@ -213,7 +213,27 @@ impl<S: Sink> Engine<'_, S> {
         if inst.kind().transfers() {
             self.out.branch(outcome(inst, &before, after.rip));
         }
+        if class == Class::LoadFlags && after.eflags & TF == 0 {
+            return self.end_stepping(id);
+        }
         Ok(Turn::Go)
+    }
+
+    /// Takes a thread out of single stepping and stops it before its next instruction.
+    ///
+    /// Where the flags were loaded in a step, the kernel takes the trap flag of all further steps for the program's own and
+    /// shows it in signal frames, until the thread goes on in another way than by a step.
+    #[cold]
+    fn end_stepping(&mut self, id: ThreadId) -> Result<Turn, Fail<S>> {
+        let tid = self.tracees[id.index()].tid;
+        if !self.attempt(tid, "interrupting", sys::interrupt(tid))? {
+            return Ok(Turn::Away);
+        }
+        self.go_on(id, Resume::Cont, 0)?;
+        match self.ask(id, Patience::Sleep)? {
+            Some(stop) => self.handle_stop(id, stop),
+            None => Ok(Turn::Away),
+        }
     }
 
     /// Executes a load of `ss` in the processor's place, if it loads what is there

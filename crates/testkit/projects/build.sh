@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fetches the sources of a real project with the machine's own package client and builds it with
-# any compiler, the way its users do: make or cmake, in parallel.
+# Builds a real project from its own sources (sources.sh fetches them) with any compiler, the way its
+# users do: make or cmake, in parallel.
 #
 #   build.sh CACHE NAME FOLDER CC FLAGS
 #
@@ -16,43 +16,10 @@ case $name in
     *) package=$name ;;
 esac
 
-# The package's original tar file, in $cache/$package.
-fetch() {
-    mkdir -p "$cache/$package.new/lists/partial" "$cache/$package.new/state"
-    cd "$cache/$package.new"
-    lists=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null || true)
-    mirror=$(echo "$lists" | grep -o 'https\?://[^ ]*/debian/\?\( \|$\)' | head -n 1)
-    suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-    key=/usr/share/keyrings/debian-archive-keyring.gpg
-    [ -n "$mirror" ] && [ -n "$suite" ] || exit 3
-    : > status
-    echo "deb-src [signed-by=$key] $mirror $suite main" > sources.list
-    cat > apt.conf <<END
-Dir::State "$PWD/state";
-Dir::State::lists "$PWD/lists";
-Dir::State::status "$PWD/status";
-Dir::Cache::pkgcache "";
-Dir::Cache::srcpkgcache "";
-Dir::Etc::sourcelist "$PWD/sources.list";
-Dir::Etc::sourceparts "/dev/null";
-APT::Sandbox::User "root";
-END
-    export APT_CONFIG="$PWD/apt.conf"
-    apt-get -q update >&2 || exit 3
-    apt-get -q source --download-only "$package" >&2 || exit 3
-    unset APT_CONFIG
-    cd "$cache"
-    mv "$package.new" "$package"
-}
-
 mkdir -p "$cache" "$folder"
 cache=$(cd "$cache" && pwd)
 folder=$(cd "$folder" && pwd)
-if [ ! -d "$cache/$package" ]; then
-    [ -n "${ICHNOS_FETCH:-}" ] || exit 3
-    (fetch) || exit 3
-fi
-tar -C "$folder" --strip-components=1 -xf "$cache/$package"/*.orig.tar.*z
+sh "$(dirname "$0")/sources.sh" "$cache" "$package" "$folder" || exit 3
 cd "$folder"
 case $name in
     bzip2)

@@ -133,6 +133,11 @@ fn signal_handlers() {
 }
 
 #[test]
+fn flags_that_are_loaded() {
+    guest_program("flags.c", Link::Static, &[]);
+}
+
+#[test]
 fn setjmp_and_longjmp() {
     guest_program("jump.c", Link::Static, &[]);
 }

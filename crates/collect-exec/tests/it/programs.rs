@@ -4,7 +4,8 @@
 //! take long; what is not installed is skipped, with a reason.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use ichnos_collect_exec::Record as What;
 use ichnos_testkit::tool;
@@ -183,11 +184,61 @@ cd $T; rustc -O p.rs 2>/dev/null && ./p 2>/dev/null"#,
     ),
 ];
 
-fn run((name, tools, how, script): &Case) {
+/// Tests that a program's own authors wrote, from the sources of a Debian package in `$S`: a line a test.
+const OWN_TESTS: &[(&str, Case)] = &[
+    (
+        "perl",
+        (
+            "perl's own tests",
+            &["perl", "timeout"],
+            How::Engine,
+            r#"v=$(sed -n 's/^#define PERL_\(VERSION\|SUBVERSION\)[[:blank:]]*\([0-9]*\).*/\2/p' $S/patchlevel.h | paste -sd.)
+[ "$(perl -e 'printf "%vd", $^V')" = "5.$v" ] || { echo "sources of another perl"; exit; }
+cd $S; if [ ! -e lib.own ]; then mv lib lib.own; mkdir lib; ln -s "$(command -v perl)" perl; ln -s ../perl t/perl
+  for d in $(perl -MConfig -e 'print "$Config{privlib} $Config{archlib}"'); do cp -rsf $(realpath $d)/. lib/; done; fi
+cd t; for f in base/*.t cmd/*.t comp/*.t opbasic/*.t op/*.t re/*.t uni/*.t mro/*.t io/*.t; do
+  timeout 600 perl $f </dev/null >$T/o 2>/dev/null; echo "$f $? $(grep -c '^ok' $T/o) $(grep -c '^not ok' $T/o)"; done"#,
+        ),
+    ),
+    (
+        // Its tests are those of Lua 5.1.
+        "golang-github-yuin-gopher-lua",
+        (
+            "lua's own tests",
+            &["lua5.1", "timeout"],
+            How::Both,
+            r#"cd $S/_lua5.1-tests; for f in *.lua; do timeout 600 lua5.1 $f </dev/null >$T/o 2>/dev/null; echo "$f $? $(tail -n 1 $T/o)"; done"#,
+        ),
+    ),
+];
+
+/// The sources of a package, if they can be had.
+fn sources(package: &str) -> Option<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/projects/sources.sh");
+    let own = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let folder = own.join(format!("{package}-{}", std::process::id()));
+    let mut command = Command::new("sh");
+    command.arg(script).arg(own.join("projects")).arg(package).arg(&folder);
+    let status = command.status().expect("a shell");
+    if !status.success() {
+        tool::skip(&format!("programs::{package}"), "its sources cannot be had");
+        return None;
+    }
+    Some(folder)
+}
+
+fn run(case: &Case) {
+    run_in(case, Path::new("/"));
+}
+
+fn run_in((name, tools, how, script): &Case, sources: &Path) {
     if !tool::have(&format!("programs::{name}"), tools) {
         return;
     }
-    let script = format!("T=$(mktemp -d); trap 'rm -rf \"$T\"' EXIT; export LC_ALL=C\n{script}");
+    let script = format!(
+        "S={}; T=$(mktemp -d); trap 'rm -rf \"$T\"' EXIT; export LC_ALL=C\n{script}",
+        sources.display()
+    );
     let (sh, args) = (Path::new("/bin/bash"), ["-c", script.as_str()]);
     let want = alone(sh, &args);
     assert_eq!(engine(sh, &args, What::Nothing), want, "{name} under the engine");
@@ -208,4 +259,18 @@ fn more_real_programs_behave() {
         return;
     }
     LONG.iter().for_each(run);
+}
+
+#[test]
+fn own_tests_of_programs_have_the_same_results() {
+    if std::env::var_os("ICHNOS_BEHAVIOUR").is_none_or(|v| v != "all") {
+        tool::skip("programs::own_tests", "ICHNOS_BEHAVIOUR is not \"all\"");
+        return;
+    }
+    for (package, case) in OWN_TESTS {
+        let Some(folder) = sources(package) else { continue };
+        run_in(case, &folder);
+        // Not after a failure: whoever looks for its reason needs them.
+        std::fs::remove_dir_all(folder).expect("a folder of ours");
+    }
 }

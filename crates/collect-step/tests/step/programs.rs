@@ -139,6 +139,17 @@ fn traps_of_the_programs_own() {
 }
 
 #[test]
+fn flags_that_are_loaded() {
+    check("flags.c", Link::Static, &[]);
+}
+
+/// Also the breakpoint of two bytes.
+#[test]
+fn faults_of_every_sort() {
+    check("torture_faults.c", Link::Static, &[]);
+}
+
+#[test]
 fn long_jumps() {
     check("jump.c", Link::Static, &[]);
 }

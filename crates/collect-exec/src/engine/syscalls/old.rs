@@ -98,21 +98,22 @@ pub fn run(ctx: &mut Ctx) {
     }
     ctx.regs[reg::RAX] = number as u64;
     let [a, b, c, d, e, f] = args;
-    trace::numbers(ctx, words::SYSCALL, &[number as u64, a, b, c, d, e, f]);
+    // It is told as the program made it.
+    trace::numbers(ctx, words::SYSCALL, &[u64::from(old), a, b, c, d, e, f]);
     sync::before_call(ctx, number, &args);
     let answered = answer(ctx, number);
     ctx.regs = kept;
     match answered {
         Answer::Value(value) => {
             sync::after_call(ctx, number, &args, value);
-            tell_return(ctx, number, value);
+            tell_return(ctx, i64::from(old), value);
             finish(ctx, value);
             if maps::may_change(number, &args, value) {
                 maps::refresh(ctx);
             }
         }
         Answer::Born => finish(ctx, 0),
-        Answer::Again => tell_return(ctx, number, super::RESTART),
+        Answer::Again => tell_return(ctx, i64::from(old), super::RESTART),
         Answer::Elsewhere | Answer::Fault => sys::die("a call of 32-bit programs went astray"),
     }
 }
