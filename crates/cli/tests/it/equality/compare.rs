@@ -164,9 +164,18 @@ fn normal(line: &str) -> Option<(u32, String)> {
             let is_number = NUMBERS.contains(&number) && !result.starts_with(['-', '0']);
             format!("return of {number}: {}", if is_number { "a number" } else { result })
         }
+        "map" => nameless(event),
         _ => event.to_owned(),
     };
     Some((thread, text))
+}
+
+/// A mapping's event without the number by which the system names a file that has no name.
+fn nameless(event: &str) -> String {
+    match event.split_once("/#") {
+        Some((before, rest)) if rest.ends_with(" (deleted)\"") => format!("{before}/#"),
+        _ => event.to_owned(),
+    }
 }
 
 /// Calls for each line of a trace that is compared: its thread, its number in the thread, and the line.
