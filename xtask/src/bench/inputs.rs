@@ -17,6 +17,9 @@ pub enum Size {
     Short,
     /// Some tenths.
     Long,
+    /// About a second, one or two for the compiler: what starting and translating cost once weighs as it
+    /// does in work that somebody waits for. The compiler's file is that of [`Size::Long`].
+    Whole,
 }
 
 /// A program and the words that run it.
@@ -32,6 +35,7 @@ pub fn programs(size: Size) -> Vec<Program> {
     let name = match size {
         Size::Short => "short",
         Size::Long => "long",
+        Size::Whole => "whole",
     };
     let made = |program, line: &str| Program {
         name: program,
@@ -58,14 +62,20 @@ fn compiler() -> String {
 
 /// Writes all inputs.
 pub fn write(folder: &Path) -> Result<()> {
-    for (name, scale) in [("short", 1), ("long", 10)] {
+    // Bytes of text, rows, steps, functions, items.
+    let sizes = [
+        ("short", [400_000, 16_000, 3_000, 24, 40_000]),
+        ("long", [4_000_000, 160_000, 30_000, 240, 400_000]),
+        ("whole", [12_000_000, 800_000, 200_000, 240, 2_400_000]),
+    ];
+    for (name, [bytes, rows, steps, functions, items]) in sizes {
         let put =
             |end: &str, text: String| std::fs::write(folder.join(format!("{name}.{end}")), text);
-        put("txt", text(400_000 * scale))?;
-        put("sql", sql(16_000 * scale))?;
-        put("py", python(3_000 * scale))?;
-        put("i", c(24 * scale))?;
-        put("lua", lua(40_000 * scale))?;
+        put("txt", text(bytes))?;
+        put("sql", sql(rows))?;
+        put("py", python(steps))?;
+        put("i", c(functions))?;
+        put("lua", lua(items))?;
     }
     // For programs that are fast with the others: some seconds.
     std::fs::write(folder.join("real.sql"), sql(2_400_000))?;

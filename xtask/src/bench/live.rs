@@ -87,6 +87,7 @@ fn programs(folder: &Path, size: Size) -> Result<Vec<Program>> {
     let (text, turns, threads) = match size {
         Size::Short => ("short.txt", "4", 1),
         Size::Long => ("long.txt", "40", 2),
+        Size::Whole => ("whole.txt", "120", 2),
     };
     std::fs::write(folder.join("mix.c"), MIX)?;
     run::check(Command::new("gcc").args(["-O2", "-o", "mix", "mix.c"]).current_dir(folder))?;

@@ -2,7 +2,7 @@
 //! the program alone.
 //!
 //! Programs and inputs are the same in all columns of a part. The first part has inputs that
-//! keep a program busy for some tenths of a second; the second has short ones, because Valgrind's tools and
+//! keep a program busy for a second or two; the second has short ones, because Valgrind's tools and
 //! whatever looks at every record take a hundred times as long. Each figure is the least of several
 //! runs, taken in turn.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -70,7 +70,7 @@ pub fn print(args: &[String]) -> Result<()> {
     let what = if plan.elapsed { "elapsed time" } else { "processor time" };
     println!("{what} over native, the least of {} runs (one if it takes long)\n", plan.rounds);
     if plan.wants("long") {
-        part(&folder, Size::Long, &cheap_modes(), &plan)?;
+        part(&folder, Size::Whole, &cheap_modes(), &plan)?;
         println!();
     }
     if plan.wants("stored") {
