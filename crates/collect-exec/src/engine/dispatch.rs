@@ -79,6 +79,7 @@ fn reason(ctx: &mut Ctx, state: &State) -> Way {
             Way::Plain
         }
         exit::IN_PLACE => {
+            tell_place(ctx);
             tell_bases(ctx);
             Way::Plain
         }
@@ -125,6 +126,7 @@ fn left_by(ctx: &mut Ctx, exit: Exit, number: u64) -> Way {
                 syscalls::run_old(ctx);
             }
         }
+        ExitKind::InPlace if native::aborts(ctx) => tell_place(ctx),
         ExitKind::InPlace => {
             ctx.outside.store(1, Ordering::Release);
             ctx.undone = (exit.block, 1);
@@ -156,6 +158,13 @@ fn left_by(ctx: &mut Ctx, exit: Exit, number: u64) -> Way {
         }
     }
     Way::Plain
+}
+
+/// Tells where the thread is behind an instruction that may have been a jump.
+fn tell_place(ctx: &mut Ctx) {
+    if state::get().sieve.is_none() {
+        trace::event(ctx, words::LEFT, ctx.rip);
+    }
 }
 
 fn tell_bases(ctx: &mut Ctx) {
