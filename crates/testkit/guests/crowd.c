@@ -1,5 +1,5 @@
-/* Work in several processes of several threads each: `crowd PROCESSES THREADS ROUNDS`. With one process and no
-   further thread, every run does the same. */
+/* Work in several processes of several threads each: `crowd PROCESSES THREADS ROUNDS [SECONDS]`. With one process and no
+   further thread, every run does the same. Behind its work it sleeps for so many seconds. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +46,7 @@ int main(int argc, char **argv) {
     bad |= crowd(threads);
     for (int i = 1, status; i < processes; i++)
         if (wait(&status) < 0 || status) bad = 1;
+    if (argc > 4) sleep(atoi(argv[4]));
     puts(bad ? "bad" : "good");
     return bad ? 1 : 7;
 }

@@ -20,8 +20,9 @@ fn crowd() -> String {
 
 /// Starts `ichnos record` of a crowd.
 fn start(folder: &Folder, options: &[&str], crowd_args: &[&str]) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_ichnos"))
-        .arg("record")
+    // Whoever runs the tests may ignore the signal, and what is ignored stays so.
+    Command::new("env")
+        .args(["--default-signal=INT", env!("CARGO_BIN_EXE_ichnos"), "record"])
         .args(options)
         .args(["-o", "t.ichnos", "--", &crowd()])
         .args(crowd_args)
@@ -145,25 +146,26 @@ fn interrupted_packing_goes_on_later() {
 #[test]
 fn what_a_killed_collector_spooled_is_not_lost() {
     let folder = Folder::new();
-    let crowd_args = ["1", "0", "100000000"];
+    // What was stored is packed, so it must not be too much; the program then waits for its end.
+    let crowd_args = ["1", "0", "100", "1000"];
     let mut child = start(&folder, &["-q"], &crowd_args);
-    wait_until("the spool grows", || folder.size("t.ichnos.spool") > 100_000_000);
+    wait_until("a spool is made", || folder.size("t.ichnos.spool") > 30_000_000);
+    // Let something be in it.
+    std::thread::sleep(Duration::from_millis(500));
     let busy = ichnos(&folder, &["pack", "t.ichnos"]);
     assert_eq!(busy.status, 2);
     assert!(busy.stderr.contains("uses it"), "{}", busy.stderr);
     child.kill().unwrap();
     child.wait().unwrap();
-    let spooled = folder.size("t.ichnos.spool");
     let pack = good(ichnos(&folder, &["pack", "t.ichnos"]));
     assert!(pack.stderr.contains("what came last is missing"), "{}", pack.stderr);
     good(ichnos(&folder, &["check", "t.ichnos"]));
     let kept = insns(&folder, "t.ichnos");
-    // The file grows in large steps, of which the last ones need not be written.
-    assert!(kept > 1_000_000, "{kept} instructions of {spooled} bytes");
+    assert!(kept > 10_000, "{kept} instructions");
     good(native(&folder, "mv", &["t.ichnos", "killed.ichnos"]));
     // The same program again, ended in another way.
     let child = start(&folder, &["-q"], &crowd_args);
-    wait_until("the spool grows", || folder.size("t.ichnos.spool") > 30_000_000);
+    wait_until("a spool is made", || folder.size("t.ichnos.spool") > 30_000_000);
     native(&folder, "kill", &["-INT", &child.id().to_string()]);
     let run = Run::from(child.wait_with_output().unwrap());
     assert!(run.status > 128, "{} {}", run.status, run.stderr);
