@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result, bail};
+
 use super::inputs::{self, Size};
 use super::{memory, stored};
 use crate::run;
-use anyhow::{Context, Result, bail};
 
 /// What takes longer than this is measured once.
 const LONG: f64 = 5.0;

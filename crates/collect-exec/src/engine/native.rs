@@ -10,13 +10,13 @@
 
 use std::arch::asm;
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
 use libc::{REG_CSGSFS, REG_EFL, REG_RIP, ucontext_t};
 
 use super::ctx::{Ctx, XSAVE_LEN, Xsave, exit, reg};
 use super::signals::{AltStack, Frame, bit, handler, native_mask};
 use super::thread::{self, Stepping};
-use super::{count, glue, sys, xstate};
+use super::{count, decoded, glue, sys, xstate};
 use crate::window;
 
 const TF: u64 = 0x100;
@@ -103,22 +103,14 @@ pub fn context() -> u64 {
 /// Begins a transaction, which aborts at once as every one does under the engine, if that is what the instruction does at which the
 /// context stands. By single step its fallback's first instruction would run with it.
 pub fn aborts(ctx: &mut Ctx) -> bool {
-    let bytes = code_at(ctx.rip);
-    let insn = Decoder::with_ip(64, &bytes, ctx.rip, DecoderOptions::NONE).decode();
-    if !matches!(insn.code(), Code::Xbegin_rel16 | Code::Xbegin_rel32) {
+    let Ok(inst) = decoded::inst_at(ctx.rip) else { return false };
+    if !matches!(inst.raw().code(), Code::Xbegin_rel16 | Code::Xbegin_rel32) {
         return false;
     }
     // No cause is named, and no hint that another attempt may succeed.
     ctx.regs[reg::RAX] = 0;
-    ctx.rip = insn.near_branch_target();
+    ctx.rip = inst.raw().near_branch_target();
     true
-}
-
-/// The bytes of the instruction at an address, with zeros behind what can be read.
-fn code_at(pc: u64) -> [u8; 15] {
-    let mut bytes = [0; 15];
-    let _ = (1..=15).rev().find(|&n| sys::copy_in(pc, &mut bytes[..n]));
-    bytes
 }
 
 /// Runs the instruction at which the context stands in its place. Comes back by a signal, to the dispatcher.
@@ -193,6 +185,5 @@ pub fn back(ctx: &mut Ctx, uc: &mut ucontext_t, faulted: bool) {
 
 /// Whether the instruction at an address is a string instruction that repeats: it is trapped behind every turn.
 fn repeats(pc: u64) -> bool {
-    let prefix = |b: &u8| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf2 | 0xf3);
-    code_at(pc).iter().take_while(|b| prefix(b)).any(|b| matches!(b, 0xf2 | 0xf3))
+    decoded::inst_at(pc).is_ok_and(|i| i.raw().has_rep_prefix() || i.raw().has_repne_prefix())
 }

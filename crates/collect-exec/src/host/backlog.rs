@@ -18,7 +18,7 @@ use ichnos_tap::Taken;
 
 use super::channel::Channel;
 use super::images::Images;
-use super::spool::{Bytes, Hurry, Pen, Spool, Stored};
+use super::spool::{Bytes, Hurry, PAGE, Pen, Spool, Stored};
 
 /// How many buffers stay in memory before there is a file.
 const KEPT: usize = 64;
@@ -26,8 +26,6 @@ const KEPT: usize = 64;
 const WRITERS: usize = 6;
 /// When so many buffers wait for somebody to write them, there is a hurry.
 const MANY: usize = 2 * WRITERS;
-/// Buffers go to the spool whole pages at a time.
-const PAGE: u64 = 4096;
 
 /// Where the spool goes, if one is needed.
 #[derive(Clone, Debug)]
@@ -349,6 +347,7 @@ fn begin_spool(channel: &Channel, place: &Place, state: &mut State) -> Option<(A
     Some((spool, count))
 }
 
+/// The bytes of a buffer, up to a page's end.
 fn pages<'c>(channel: &'c Channel, taken: &Taken) -> &'c [u8] {
     channel.bytes(taken.index, taken.len.next_multiple_of(PAGE))
 }

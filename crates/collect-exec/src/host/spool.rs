@@ -24,7 +24,7 @@ use super::squeeze::{Squeezer, stretch};
 use crate::words::{u32_at, u64_at};
 
 /// Entries, and buffers that are not squeezed, begin at multiples of this, which disks want.
-const PAGE: u64 = 4096;
+pub const PAGE: u64 = 4096;
 /// What a spool begins with: the crate's version says the rest.
 const MAGIC: &[u8; 16] = b"ichnos spool 2\x1a\n";
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -73,8 +73,8 @@ pub fn is_there(place: &Place, case: &Case) -> bool {
     }
 }
 
-/// All of them, those that take long first. Not here: dash, which writes the number of its parent into a variable, digit by
-/// digit out of a table.
+/// All of them, those that take long first. Not here: dash, which differs, probably where it writes the number of
+/// its parent into a variable, digit by digit out of a table.
 pub const LIST: &[Case] = &[
     first("cc1", 25_000_000, &["./cc1", "-quiet", "-O1", "a.c", "-o", "a.out.s"]),
     first("jq", 25_000_000, &["jq", ".a[2].b", "in.json"]),
