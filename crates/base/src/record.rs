@@ -100,6 +100,20 @@ impl Record {
         Self::Branch { taken, target }
     }
 
+    /// The same that many bytes further on: an instruction's own address, the lowest one accessed, or a branch's target.
+    #[inline]
+    #[must_use]
+    pub const fn moved(mut self, by: u64) -> Self {
+        let (Self::Insn { pc: place, .. }
+        | Self::Load { addr: place, .. }
+        | Self::Store { addr: place, .. }
+        | Self::Prefetch { addr: place, .. }
+        | Self::Flush { addr: place, .. }
+        | Self::Branch { target: place, .. }) = &mut self;
+        place.0 = place.0.wrapping_add(by);
+        self
+    }
+
     /// How many bytes of value belong to this record in a batch that carries
     /// values: the size of a load or store, nothing for the rest.
     #[inline]

@@ -1,11 +1,11 @@
 //! A user's model as a sink: from batches and events to the C interface.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
-use ichnos_base::{Batch, Event, GapReason, Mode, ProcessId, Sink, ThreadId};
+use ichnos_base::{Batch, Event, GapReason, Mode, Sink, ThreadId};
 
 use crate::Error;
 use crate::abi::RawRecord;
@@ -36,11 +36,17 @@ pub enum Value {
 pub struct UserModel {
     path: PathBuf,
     loaded: Loaded,
-    processes: HashMap<ThreadId, ProcessId>,
-    /// Threads whose samples begin where their mode says so, not behind gaps.
-    switched: HashSet<ThreadId>,
+    threads: HashMap<ThreadId, Known>,
     records: Vec<RawRecord>,
     wants_more: bool,
+}
+
+/// What is known of a thread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    process: u32,
+    /// Whether its samples begin where its mode says so, not behind gaps.
+    is_switched: bool,
 }
 
 impl UserModel {
@@ -55,8 +61,8 @@ impl UserModel {
         let (path, args) = text.split_once(':').unwrap_or((text, ""));
         let path = PathBuf::from(path);
         let loaded = Loaded::new(&path, args)?;
-        let (processes, switched, records) = Default::default();
-        Ok(Self { path, loaded, processes, switched, records, wants_more: true })
+        let (threads, records) = Default::default();
+        Ok(Self { path, loaded, threads, records, wants_more: true })
     }
 
     /// What the model calls itself.
@@ -91,8 +97,12 @@ impl UserModel {
 impl UserModel {
     /// A sample of a thread begins, or what is between two of them was told in pieces.
     fn sample(&mut self, thread: ThreadId) {
-        let process = self.processes.get(&thread).map_or(0, |process| process.0);
+        let process = self.known(thread).process;
         self.loaded.thread(thread.0, process, Alive::Sampled);
+    }
+
+    fn known(&self, thread: ThreadId) -> Known {
+        self.threads.get(&thread).copied().unwrap_or_default()
     }
 }
 
@@ -107,7 +117,7 @@ impl Sink for UserModel {
         if self.wants_more {
             self.records.clear();
             self.records.extend(batch.records.iter().map(RawRecord::from));
-            let process = self.processes.get(&batch.thread).map_or(0, |process| process.0);
+            let process = self.known(batch.thread).process;
             self.wants_more = self.loaded.records(&Told {
                 thread: batch.thread.0,
                 process,
@@ -121,22 +131,22 @@ impl Sink for UserModel {
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
         match event {
             Event::ThreadStart(start) => {
-                self.processes.insert(thread, start.process);
+                let known = Known { process: start.process.0, is_switched: false };
+                self.threads.insert(thread, known);
                 self.loaded.thread(thread.0, start.process.0, Alive::Begins);
             }
             Event::ThreadEnd(_) => {
-                self.switched.remove(&thread);
-                let process = self.processes.remove(&thread).map_or(0, |process| process.0);
+                let process = self.threads.remove(&thread).unwrap_or_default().process;
                 self.loaded.thread(thread.0, process, Alive::Ended);
             }
             Event::ModeSwitch { mode } => {
-                self.switched.insert(thread);
+                self.threads.entry(thread).or_default().is_switched = true;
                 if *mode == Mode::Inst {
                     self.sample(thread);
                 }
             }
             Event::Gap { reason: GapReason::Sampling | GapReason::Window, .. }
-                if !self.switched.contains(&thread) =>
+                if !self.known(thread).is_switched =>
             {
                 self.sample(thread);
             }

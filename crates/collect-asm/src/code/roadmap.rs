@@ -16,10 +16,6 @@ pub(crate) struct Block {
     pub(crate) entry: GuestVa,
     /// What to do.
     pub(crate) ops: Vec<Op>,
-    /// The same without instructions, for whom references suffice.
-    pub(crate) brief: Vec<Op>,
-    /// The address after its last instruction.
-    pub(crate) end: GuestVa,
     /// Bytes that follow the identifier in the stream.
     pub(crate) len: usize,
     /// How many turns of a loop a record tells of at most: one for all but loops.
@@ -35,8 +31,6 @@ pub(crate) struct Block {
 pub(crate) enum Op {
     /// An instruction.
     Insn(u8, InsnKind),
-    /// So many instructions, of which nothing is told.
-    Passed(u32),
     /// The next four bytes are the low half of a register.
     Take4(Register),
     /// The next eight bytes are a register.
@@ -119,30 +113,8 @@ impl Block {
         }
         let words = turns * piece.bytes();
         let len = payload.as_ref().map_or(words, |p| words + p.len());
-        let (brief, end) = (brief(&ops), piece.entry.offset(code.len() as u64));
-        Self { entry: piece.entry, ops, brief, end, len, turns, code, payload }
+        Self { entry: piece.entry, ops, len, turns, code, payload }
     }
-}
-
-/// What is left without instructions; their number is told before each transfer, and at the end.
-fn brief(ops: &[Op]) -> Vec<Op> {
-    let mut brief = Vec::new();
-    let mut passed = 0;
-    for op in ops {
-        match op {
-            Op::Insn(..) => {
-                passed += 1;
-                continue;
-            }
-            Op::Exit(_) => brief.push(Op::Passed(std::mem::take(&mut passed))),
-            _ => {}
-        }
-        brief.push(*op);
-    }
-    if passed > 0 {
-        brief.push(Op::Passed(passed));
-    }
-    brief
 }
 
 fn exit(flow: Flow, has_target: bool) -> Exit {

@@ -14,6 +14,7 @@ use super::message::{Buffers, Message, Moment, Where};
 use super::reading::Reading;
 use super::sides::{Plan, Side};
 use super::stream::{Held, Made, Out, Played, Shadow, Until, turns};
+use super::table::{BEHIND, Tables};
 use crate::code::Copy;
 use crate::{Error, RecordError};
 
@@ -45,8 +46,8 @@ pub(super) struct Told<'a, S: Sink> {
 #[derive(Default)]
 struct Process {
     copy: Option<Arc<Copy>>,
-    /// Whether each block's code was told.
-    told: Vec<bool>,
+    /// The blocks that were met: their code was told.
+    tables: Tables,
 }
 
 pub(super) struct Thread {
@@ -105,8 +106,10 @@ impl<'a, S: Sink> Collector<'a, S> {
             }
             Message::Exec { thread, path } => self.exec(*thread, path)?,
             Message::Program { process, copy } => {
-                let blocks = copy.as_ref().map_or(0, |c| c.blocks.len());
-                let known = Process { copy: copy.clone(), told: vec![false; blocks] };
+                let exec = copy.as_ref().and_then(|c| c.exec.as_ref());
+                let events: &[bool] = exec.map_or(&[], |e| &e.events);
+                let tables = Tables::new(copy.as_ref().map_or(&[], |c| &c.blocks), events);
+                let known = Process { copy: copy.clone(), tables };
                 self.processes.insert(*process, known);
             }
             Message::Words { thread, lane, buffer, to, last } => {
@@ -302,12 +305,15 @@ impl<'a, S: Sink> Collector<'a, S> {
             (of.buffer, of.parsed) = (buffer, 0);
         }
         let start = of.parsed;
-        self.bytes.resize(usize::try_from(to.saturating_sub(start)).unwrap_or(0), 0);
-        if !self.pool.read(base + start, &mut self.bytes) {
+        let len = usize::try_from(to.saturating_sub(start)).unwrap_or(0);
+        self.bytes.resize(len + BEHIND, 0);
+        let Some(bytes) = self.bytes.get_mut(..len) else { return Ok(()) };
+        if !self.pool.read(base + start, bytes) {
             return Err(broken(thread, start, "the words lie outside the buffer"));
         }
         of.parsed = to.max(start);
-        let mut reading = Reading { copy, told: &mut process.told, start, bytes: &self.bytes };
+        let tables = &mut process.tables;
+        let mut reading = Reading { copy, tables, start, bytes: &self.bytes, len };
         reading.all(thread, state, lane, &mut self.told)?;
         self.told.flush(thread, state)
     }

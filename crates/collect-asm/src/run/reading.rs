@@ -6,6 +6,7 @@ use ichnos_rt::Context;
 
 use super::collect::{BATCH, Lane, Result, Thread, Told, broken};
 use super::stream::{Done, Held, Played, Until, turns};
+use super::table::{Extent, Tables};
 use crate::RecordError;
 use crate::code::{
     BACK, BACK_LEN, Block, Copy, ENTERED, ENTERED_LEN, RESUMED, RESUMED_LEN, SWITCHED_OFF,
@@ -19,10 +20,11 @@ const UNEVEN: u64 = 2;
 /// Words being read.
 pub(super) struct Reading<'a> {
     pub(super) copy: &'a Copy,
-    /// Whether each block's code was told.
-    pub(super) told: &'a mut Vec<bool>,
+    pub(super) tables: &'a mut Tables,
     pub(super) start: u64,
+    /// The words, of which so many count.
     pub(super) bytes: &'a [u8],
+    pub(super) len: usize,
 }
 
 /// How far the reading is.
@@ -46,7 +48,9 @@ impl Reading<'_> {
         let Some(mut of) = state.lanes.remove(&lane) else { return Ok(()) };
         let left = of.held.as_ref().and_then(|h| h.left);
         let mut place = Place { thread, at: 0, held: None, left };
-        while let Some(tag) = u32_at(self.bytes, place.at) {
+        while place.at + TAG <= self.len
+            && let Some(tag) = u32_at(self.bytes, place.at)
+        {
             if let Some(turns) = turns_of_tag(tag) {
                 place.left = Some(turns);
                 place.at += TAG;
@@ -54,9 +58,10 @@ impl Reading<'_> {
                 place.at += self.event(tag, &mut place, (state, &mut of), told)?;
             } else {
                 self.block(tag, &mut place, (state, &mut of), told)?;
+                self.run(&mut place, (state, &mut of), told)?;
             }
         }
-        if place.at > self.bytes.len() {
+        if place.at > self.len {
             return Err(broken(thread, self.start + place.at as u64, "a block is cut"));
         }
         self.keep(&place, &mut of);
@@ -102,6 +107,11 @@ impl Reading<'_> {
         let until = Until::Next(next);
         let out = &mut told.out;
         let played = if let Some((before, words)) = place.held.take() {
+            let rest = self.bytes.get(words..).unwrap_or_default();
+            if let Some(at) = of.shadow.pass(self.tables, before, (rest, left, next), out) {
+                state.at = Some(at);
+                return Ok(());
+            }
             let previous = &self.copy.blocks[before];
             let words = self.bytes.get(words..words + previous.len).unwrap_or_default();
             let done = (Done::nothing(previous), turns(previous, left, next));
@@ -127,8 +137,10 @@ impl Reading<'_> {
         (state, of): (&mut Thread, &mut Lane),
         told: &mut Told<'_, S>,
     ) -> Result<(), S::Error> {
-        let (number, block) = self.block_of(tag, place)?;
-        let (entry, len) = (block.entry, block.len);
+        let number = (tag as usize).wrapping_sub(1);
+        let Some(Extent { entry, len, is_event, is_new }) = self.tables.get(number) else {
+            return Err(self.bad(place, "there is no such block"));
+        };
         self.close(entry, place, (state, of), told)?;
         if state.at != Some(entry) && !std::mem::take(&mut of.side.fresh) {
             told.gap(place.thread, state)?;
@@ -140,17 +152,48 @@ impl Reading<'_> {
                 false => of.shadow.entered(rsp, GuestVa(back), fs),
             }
         }
-        let exec = self.copy.exec.as_ref();
-        of.side.seen += u64::from(exec.is_some_and(|e| e.events[number]));
-        if !self.told[number] {
-            self.told[number] = true;
-            told.code(place.thread, state, (entry, &self.copy.blocks[number].code))?;
+        of.side.seen += u64::from(is_event);
+        if is_new {
+            let block = &self.copy.blocks[number];
+            self.tables.meet(number, block, told.out.made);
+            told.code(place.thread, state, (entry, &block.code))?;
         }
         place.held = Some((number, place.at + TAG));
         place.at += TAG + len;
         if told.out.records.len() >= BATCH {
             told.flush(place.thread, state)?;
         }
+        Ok(())
+    }
+
+    /// The blocks that follow, as long as nothing else comes between them and they were met before: the same as
+    /// [`Self::block`] for each.
+    fn run<S: Sink>(
+        &self,
+        place: &mut Place,
+        (state, of): (&mut Thread, &mut Lane),
+        told: &mut Told<'_, S>,
+    ) -> Result<(), S::Error> {
+        let Some((mut before, mut words)) = place.held else { return Ok(()) };
+        let mut at = place.at;
+        while told.out.records.len() < BATCH
+            && at + TAG <= self.len
+            && let Some(tag) = u32_at(self.bytes, at)
+            && let number = (tag as usize).wrapping_sub(1)
+            && let Some(Extent { entry, len, is_event, is_new: false }) = self.tables.get(number)
+        {
+            let rest = self.bytes.get(words..).unwrap_or_default();
+            let played = of.shadow.pass(self.tables, before, (rest, None, entry), &mut told.out);
+            let Some(to) = played else { break };
+            state.at = Some(to);
+            if to != entry {
+                told.gap(place.thread, state)?;
+            }
+            of.side.seen += u64::from(is_event);
+            (before, words) = (number, at + TAG);
+            at += TAG + len;
+        }
+        (place.held, place.at) = (Some((before, words)), at);
         Ok(())
     }
 

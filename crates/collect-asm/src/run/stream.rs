@@ -2,12 +2,14 @@
 //!
 //! Which exit a block was left by is known only when the next one is, so the last block is held
 //! until then. A block that a signal interrupts is played up to the interrupted instruction and
-//! goes on from there when the handler has returned; its remaining words are read then.
+//! goes on from there when the handler has returned; its remaining words are read then. Blocks that are left
+//! in the usual way need no such care, and are played by their tables (`table.rs`).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{GuestVa, Record};
-use ichnos_trace::{Register, Sum, Value};
+use ichnos_trace::Register;
 
+use super::table::{FS, Left, SLOTS, Tables, evaluate, total};
 use crate::code::{Block, Exit, Op};
 use crate::note::{u32_at, u64_at};
 
@@ -63,9 +65,8 @@ impl Done {
 /// A thread's state as replay knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Shadow {
-    registers: [u64; Register::COUNT],
-    /// The base of `fs`.
-    pub(crate) fs: u64,
+    /// The registers, the base of `fs`, and what tables compute.
+    slots: [u64; SLOTS],
     /// Return addresses outside copied code: where on the stack, and which.
     pub(crate) outside: Vec<(u64, GuestVa)>,
     target: GuestVa,
@@ -75,9 +76,15 @@ pub(crate) struct Shadow {
 
 /// How many turns a block had when the thread went on at `next`; `left` is what was told.
 pub(crate) fn turns(block: &Block, left: Option<usize>, next: GuestVa) -> usize {
+    turns_of(block.turns, left, next == block.entry)
+}
+
+/// The same of a block that can have so many.
+pub(super) const fn turns_of(most: usize, left: Option<usize>, goes_on: bool) -> usize {
     match left {
-        Some(turns) => turns.min(block.turns),
-        None if next == block.entry && block.turns > 1 => block.turns,
+        Some(turns) if turns < most => turns,
+        Some(_) => most,
+        None if goes_on && most > 1 => most,
         None => 0,
     }
 }
@@ -111,7 +118,7 @@ impl Out {
 
     /// What is no reference.
     #[inline]
-    fn other(&mut self, record: Record) {
+    pub(super) fn other(&mut self, record: Record) {
         if self.made == Made::All {
             self.records.push(record);
         }
@@ -130,29 +137,22 @@ pub(crate) enum Played {
 impl Shadow {
     /// A thread of which nothing is known.
     pub(crate) const fn new() -> Self {
-        Self {
-            registers: [0; Register::COUNT],
-            fs: 0,
-            outside: Vec::new(),
-            target: GuestVa(0),
-            last: 0,
-        }
+        Self { slots: [0; SLOTS], outside: Vec::new(), target: GuestVa(0), last: 0 }
     }
 
     /// A function was entered from outside: stack pointer, return address, base of `fs`.
     pub(crate) fn entered(&mut self, rsp: u64, back: GuestVa, fs: u64) {
-        self.registers[4] = rsp;
-        self.fs = fs;
+        self.called(rsp, fs);
         self.outside.retain(|(slot, _)| *slot != rsp);
         self.outside.push((rsp, back));
     }
 
     /// Goes on with these registers and this base of `fs`.
     pub(crate) fn resumed(&mut self, registers: &[u64], fs: u64) {
-        for (place, register) in self.registers.iter_mut().zip(registers) {
+        for (place, register) in self.slots.iter_mut().zip(registers) {
             *place = *register;
         }
-        self.fs = fs;
+        self.slots[usize::from(FS)] = fs;
     }
 
     /// The return that reads its address at `rsp` goes to code that is not copied.
@@ -163,8 +163,27 @@ impl Shadow {
 
     /// A function was entered by a computed call in copied code.
     pub(crate) fn called(&mut self, rsp: u64, fs: u64) {
-        self.registers[4] = rsp;
-        self.fs = fs;
+        self.slots[4] = rsp;
+        self.slots[usize::from(FS)] = fs;
+    }
+
+    /// Plays a block by its table up to where the thread went on (`Tables::play`); where the thread is then.
+    #[inline(always)]
+    pub(super) fn pass(
+        &mut self,
+        tables: &Tables,
+        number: usize,
+        (words, left, next): (&[u8], Option<usize>, GuestVa),
+        out: &mut Out,
+    ) -> Option<GuestVa> {
+        match tables.play(number, (words, left, next), &mut self.slots, out)? {
+            Left::To(target) => Some(target),
+            Left::Return(slot) => {
+                let target = self.back_outside(slot).unwrap_or(next);
+                out.other(Record::Branch { taken: true, target });
+                Some(target)
+            }
+        }
     }
 
     /// Plays a block with so many turns finished before the one that `until` is about.
@@ -202,9 +221,6 @@ impl Shadow {
         until: Until,
         out: &mut Out,
     ) -> Played {
-        if out.made == Made::References && done.op == 0 && matches!(until, Until::Next(_)) {
-            return self.play_brief(block, words, until, out);
-        }
         let Done { op: first, mut word, mut pc, turn } = done;
         // Where the block goes on if it is interrupted before the next instruction: words
         // that precede it may not be stored yet.
@@ -213,13 +229,13 @@ impl Shadow {
             match *op {
                 Op::Take4(register) => {
                     let low = u32_at(words, word).unwrap_or(0);
-                    let place = &mut self.registers[usize::from(register.0 % 64)];
+                    let place = self.register(register);
                     *place = *place & !0xffff_ffff | u64::from(low);
                     word += 4;
                     continue;
                 }
                 Op::Take8(register) => {
-                    self.registers[usize::from(register.0 % 64)] = u64_at(words, word).unwrap_or(0);
+                    *self.register(register) = u64_at(words, word).unwrap_or(0);
                     word += 8;
                     continue;
                 }
@@ -231,25 +247,24 @@ impl Shadow {
                     pc = pc.offset(u64::from(len));
                 }
                 Op::Ref(kind, flags, size, sum) => {
-                    self.last = self.sum(sum);
+                    self.last = total(sum, &self.slots);
                     out.records.push(kind.record(flags, size, GuestVa(self.last)));
                 }
                 Op::FsRef(kind, flags, size, sum) => {
-                    let addr = self.sum(sum).wrapping_add(self.fs);
+                    let addr = total(sum, &self.slots).wrapping_add(self.fs());
                     out.records.push(kind.record(flags, size, GuestVa(addr)));
                 }
                 Op::Derive(register, value) => {
-                    self.registers[usize::from(register.0 % 64)] = self.value(value);
+                    *self.register(register) = evaluate(value, &self.slots);
                 }
-                Op::Forget(register) => self.registers[usize::from(register.0 % 64)] = 0,
-                Op::Passed(_) => {}
-                Op::Target(sum) => self.target = GuestVa(self.sum(sum)),
+                Op::Forget(register) => *self.register(register) = 0,
+                Op::Target(sum) => self.target = GuestVa(total(sum, &self.slots)),
                 Op::Flex => {
                     if let Some(payload) = &block.payload {
                         let from = block.len - payload.len();
                         payload.evaluate(
                             words.get(from..).unwrap_or_default(),
-                            self.fs,
+                            self.fs(),
                             &mut out.records,
                         );
                     }
@@ -269,53 +284,6 @@ impl Shadow {
         }
     }
 
-    /// The same for a block from its first instruction on to where the thread went on, if references alone are wanted.
-    fn play_brief(&mut self, block: &Block, words: &[u8], until: Until, out: &mut Out) -> Played {
-        let mut word = 0;
-        for op in &block.brief {
-            match *op {
-                Op::Ref(kind, flags, size, sum) => {
-                    self.last = self.sum(sum);
-                    out.records.push(kind.record(flags, size, GuestVa(self.last)));
-                }
-                Op::Take8(register) => {
-                    self.registers[usize::from(register.0 % 64)] = u64_at(words, word).unwrap_or(0);
-                    word += 8;
-                }
-                Op::Take4(register) => {
-                    let low = u32_at(words, word).unwrap_or(0);
-                    let place = &mut self.registers[usize::from(register.0 % 64)];
-                    *place = *place & !0xffff_ffff | u64::from(low);
-                    word += 4;
-                }
-                Op::Derive(register, value) => {
-                    self.registers[usize::from(register.0 % 64)] = self.value(value);
-                }
-                Op::FsRef(kind, flags, size, sum) => {
-                    let addr = self.sum(sum).wrapping_add(self.fs);
-                    out.records.push(kind.record(flags, size, GuestVa(addr)));
-                }
-                Op::Passed(insns) => out.insns += u64::from(insns),
-                Op::Forget(register) => self.registers[usize::from(register.0 % 64)] = 0,
-                Op::Target(sum) => self.target = GuestVa(self.sum(sum)),
-                Op::Flex => {
-                    if let Some(payload) = &block.payload {
-                        let from = block.len - payload.len();
-                        let words = words.get(from..).unwrap_or_default();
-                        payload.evaluate(words, self.fs, &mut out.records);
-                    }
-                }
-                Op::Exit(exit) => {
-                    if let Some(over) = self.leave((exit, 0), until, out) {
-                        return over;
-                    }
-                }
-                Op::Insn(..) => {}
-            }
-        }
-        Played::Over(Some(block.end))
-    }
-
     /// Records a transfer, behind which there is so much of the block; what the block came to, if it ends
     /// there.
     fn leave(
@@ -332,7 +300,7 @@ impl Shadow {
             // A branch to code without a copy ends its block; after any other there would be one.
             (Exit::Cond(target), Until::Outside) => (rest == 0, target),
             (Exit::Computed, Until::Next(next) | Until::Cut(next)) => (true, next),
-            (Exit::Return, _) => match (self.back_outside(), until) {
+            (Exit::Return, _) => match (self.back_outside(self.last), until) {
                 (Some(back), _) => (true, back),
                 (None, Until::Next(next) | Until::Cut(next)) => (true, next),
                 (None, _) => return Some(Played::Over(None)),
@@ -343,11 +311,10 @@ impl Shadow {
         taken.then_some(Played::Over(Some(target)))
     }
 
-    /// Where the return instruction goes that just read its address, if that is outside copied
+    /// Where the return instruction goes that just read its address at `slot`, if that is outside copied
     /// code. Frames nest, so it is the innermost such return; only after a jump out of one,
     /// or with several stacks, it may be another.
-    fn back_outside(&mut self) -> Option<GuestVa> {
-        let slot = self.last;
+    fn back_outside(&mut self, slot: u64) -> Option<GuestVa> {
         let (innermost, back) = *self.outside.last()?;
         if innermost == slot {
             self.outside.pop();
@@ -360,29 +327,11 @@ impl Shadow {
         Some(self.outside.remove(i).1)
     }
 
-    #[inline]
-    fn get(&self, register: Register) -> u64 {
-        self.registers[usize::from(register.0 % 64)]
+    pub(super) fn register(&mut self, register: Register) -> &mut u64 {
+        &mut self.slots[usize::from(register.0) % Register::COUNT]
     }
 
-    #[inline]
-    fn sum(&self, sum: Sum) -> u64 {
-        let base = sum.base.map_or(0, |r| self.get(r));
-        let index = sum.index.map_or(0, |(r, n)| self.get(r).wrapping_mul(u64::from(n)));
-        base.wrapping_add(index).wrapping_add(sum.disp as u64)
-    }
-
-    fn value(&self, value: Value) -> u64 {
-        match value {
-            Value::Sum(sum) => self.sum(sum),
-            Value::Difference(a, b) => self.get(a).wrapping_sub(self.get(b)),
-            Value::And(r, mask) => self.get(r) & mask,
-            Value::ShiftLeft(r, n) => self.get(r) << n,
-            Value::ShiftRight(r, n) => self.get(r) >> n,
-            Value::ShiftRightSigned(r, n) => (self.get(r) as i64 >> n) as u64,
-            Value::Low32(r) => self.get(r) & 0xffff_ffff,
-            Value::Low32Signed(r) => self.get(r) as u32 as i32 as i64 as u64,
-            _ => 0,
-        }
+    const fn fs(&self) -> u64 {
+        self.slots[FS as usize]
     }
 }
