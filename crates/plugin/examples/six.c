@@ -55,18 +55,18 @@ struct random {
     uint32_t sample[4];
 };
 
-/* The line touched last of a set of four, if it is still in all caches and was used in this sample. Touched again,
- * nothing changes but the time of its use. */
-struct late {
-    uint64_t line;
-    struct skewed *frame;
-    uint64_t time;
-};
+/* The two lines touched last of a set of four, in this order: still in all caches, and used in this sample. Touched
+ * again, little changes. The second one is there only with the first. */
 enum { LATE = LINES / 4 };
+struct late {
+    uint64_t line[2];
+    struct skewed *frame[2];
+    uint64_t time[2]; /* of the last use */
+};
 
 struct thread {
     struct late late[LATE];
-    uint64_t used[LATE / 64]; /* which of them may have a line */
+    uint64_t used[LATE / 64]; /* sets that may have such lines */
     struct one one[LINES], one_xor[LINES];
     struct two two[LINES / 2];
     struct skewed skewed[2][LINES / 2];
@@ -123,13 +123,22 @@ static inline void miss(struct six *six, enum cache which, int known) {
     six->certain[which] += known;
 }
 
+/* A set's lines touched last, from this one on, are that no more. */
+static inline void forget(struct late *late, unsigned from) {
+    for (; from < 2; from++)
+        if (late->line[from]) {
+            late->frame[from]->time = late->time[from];
+            late->line[from] = 0;
+        }
+}
+
 /* A line leaves a cache. */
 static inline void leaves(struct thread *own, uint64_t line) {
     struct late *late = &own->late[line % LATE];
-    if (line && late->line == line) {
-        late->frame->time = late->time;
-        late->line = 0;
-    }
+    if (line && late->line[0] == line)
+        forget(late, 0);
+    else if (line && late->line[1] == line)
+        forget(late, 1);
 }
 
 static inline void direct(struct six *six, const struct thread *own, enum cache which, struct one *frame,
@@ -153,8 +162,8 @@ static inline __attribute__((always_inline)) void set(struct six *six, const str
     }
     /* Of a thread of which all is seen, what is empty is so for certain. */
     unsigned seen = own->sample ? *fresh : ways, at = 0;
-    while (at < ways && lines[at] != line)
-        at++;
+    for (unsigned way = 0; way < ways; way++)
+        at += lines[way] != line ? at == way : 0;
     if (at < ways) {
         hit(six, which, at < seen);
     } else {
@@ -163,8 +172,8 @@ static inline __attribute__((always_inline)) void set(struct six *six, const str
     }
     if (at >= *fresh && *fresh < ways)
         ++*fresh;
-    for (; at; at--)
-        lines[at] = lines[at - 1];
+    for (unsigned way = ways - 1; way; way--)
+        lines[way] = way <= at ? lines[way - 1] : lines[way];
     lines[0] = line;
 }
 
@@ -182,11 +191,12 @@ static inline void modulo(struct six *six, struct thread *own, uint64_t line) {
 /* Tells a frame when its line was last used. */
 static inline void settle(const struct thread *own, struct skewed *frame) {
     const struct late *late = &own->late[frame->line % LATE];
-    if (frame->line && late->line == frame->line)
-        frame->time = late->time;
+    for (unsigned i = 0; i < 2; i++)
+        if (frame->line && late->line[i] == frame->line)
+            frame->time = late->time[i];
 }
 
-/* Each way mixes the tag in by another function. Answers the line's frame. */
+/* Each way mixes the tag in by another function. */
 static inline struct skewed *skewed(struct six *six, struct thread *own, uint64_t line) {
     uint64_t tag = line / (LINES / 2);
     struct skewed *first = &own->skewed[0][(line ^ tag) % (LINES / 2)];
@@ -209,15 +219,17 @@ static inline struct skewed *skewed(struct six *six, struct thread *own, uint64_
 
 static inline void at_random(struct six *six, struct thread *own, uint64_t line) {
     struct random *set = &own->random[(line ^ line / (LINES / 4)) % (LINES / 4)];
-    unsigned way = 0, known = 1, empty = 4;
-    for (; way < 4 && set->line[way] != line; way++) {
-        known &= set->sample[way] == own->sample;
-        if (!set->line[way] && empty == 4)
-            empty = way;
-    }
+    unsigned way = 4;
+    for (unsigned i = 0; i < 4; i++)
+        way = set->line[i] == line ? i : way;
     if (way < 4) {
         hit(six, FOUR_RANDOM, set->sample[way] == own->sample);
     } else {
+        unsigned known = 1, empty = 4;
+        for (unsigned i = 4; i--;) {
+            known &= set->sample[i] == own->sample;
+            empty = set->line[i] ? empty : i;
+        }
         miss(six, FOUR_RANDOM, known);
         /* A way that is free comes first. */
         own->seed = own->seed * 6364136223846793005u + 1442695040888963407u;
@@ -228,28 +240,49 @@ static inline void at_random(struct six *six, struct thread *own, uint64_t line)
     set->sample[way] = own->sample;
 }
 
-/* A line that was not touched last of its set. Whatever else lay in the same sets with modulo placement is forgotten. */
+/* A line that was not touched lately. */
 static __attribute__((noinline)) void touch(struct six *six, struct thread *own, uint64_t line) {
     struct late *late = &own->late[line % LATE];
-    leaves(own, late->line);
+    forget(late, 1);
     modulo(six, own, line);
+    /* The line before it is still in all caches, unless it lay in the same frame of the first. */
+    if ((late->line[0] ^ line) % LINES == 0)
+        forget(late, 0);
     struct one *frame = &own->one_xor[(line ^ line / LINES) % LINES];
     if (frame->line != line)
         leaves(own, frame->line);
     direct(six, own, ONE_XOR, frame, line);
     at_random(six, own, line);
-    late->frame = skewed(six, own, line);
-    late->time = own->clock;
-    late->line = line;
+    struct skewed *skew = skewed(six, own, line);
+    late->line[1] = late->line[0], late->frame[1] = late->frame[0], late->time[1] = late->time[0];
+    late->line[0] = line, late->frame[0] = skew, late->time[0] = own->clock;
     own->used[line % LATE / 64] |= (uint64_t)1 << line % 64;
+}
+
+static inline void swap(uint64_t *lines) {
+    uint64_t first = lines[0];
+    lines[0] = lines[1];
+    lines[1] = first;
+}
+
+/* The second of a set: it and the first change places wherever they share a set. */
+static inline void again(struct thread *own, struct late *late, uint64_t line) {
+    struct skewed *frame = late->frame[1];
+    swap(own->four[line % (LINES / 4)].line);
+    if ((late->line[0] ^ line) % (LINES / 2) == 0)
+        swap(own->two[line % (LINES / 2)].line);
+    late->line[1] = late->line[0], late->frame[1] = late->frame[0], late->time[1] = late->time[0];
+    late->line[0] = line, late->frame[0] = frame, late->time[0] = own->clock;
 }
 
 static inline void reference(struct six *six, struct thread *own, uint64_t line) {
     struct late *late = &own->late[line % LATE];
     six->references++;
     own->clock++;
-    if (late->line == line)
-        late->time = own->clock;
+    if (late->line[0] == line)
+        late->time[0] = own->clock;
+    else if (late->line[1] == line)
+        again(own, late, line);
     else
         touch(six, own, line);
 }
@@ -282,7 +315,7 @@ static void thread(void *model, uint32_t number, uint32_t process, int alive) {
             return;
         for (unsigned i = 0; i < LATE / 64; i++)
             for (; own->used[i]; own->used[i] &= own->used[i] - 1)
-                leaves(own, own->late[64 * i + (unsigned)__builtin_ctzll(own->used[i])].line);
+                forget(&own->late[64 * i + (unsigned)__builtin_ctzll(own->used[i])], 0);
         own->begun = own->clock;
         own->sample++;
     }

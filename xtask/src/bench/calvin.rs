@@ -24,12 +24,14 @@ const ROUNDS: usize = 5;
 const NEVER: &str = "1T:1";
 /// Sampling plans whose estimates are compared with the whole: events that count, how many, and instructions of
 /// warm-up.
-const PLANS: [(&str, &str, &str); 5] = [
+const PLANS: [(&str, &str, &str); 6] = [
     ("calls", "1000:10", "0"),
     ("calls", "1000:100", "0"),
     ("calls", "300:100", "2K"),
     ("calls,loops", "1000:10", "0"),
     ("calls,loops", "1000:100", "0"),
+    // Long samples with a warm-up, in no step with the program: the narrowest intervals.
+    ("calls,loops", "10007:3001", "5K"),
 ];
 
 /// Prints the tables.
@@ -143,14 +145,14 @@ fn estimates(folder: &Path, programs: &[Program], library: &str) -> Result<()> {
             let samples = count_of(&text, "samples").unwrap_or(0.0);
             let Some((ratio, from, to)) = interval(&text, "4 ways, modulo, LRU") else {
                 println!(
-                    "  {events:<11} {plan:>9} warm-up {warm_up:<3} {samples:>8} samples: too few"
+                    "  {events:<11} {plan:>10} warm-up {warm_up:<3} {samples:>8} samples: too few"
                 );
                 continue;
             };
             let inside = whole.is_some_and(|whole| from <= whole && whole <= to);
             let said = if inside { "holds it" } else { "does not hold it" };
             println!(
-                "  {events:<11} {plan:>9} warm-up {warm_up:<3} {samples:>8} samples {ratio:>10.6}, {from:.6} to {to:.6} {said}"
+                "  {events:<11} {plan:>10} warm-up {warm_up:<3} {samples:>8} samples {ratio:>10.6}, {from:.6} to {to:.6} {said}"
             );
         }
     }

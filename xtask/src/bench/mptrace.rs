@@ -245,7 +245,7 @@ pub(super) fn projects(folder: &Path) -> Result<Vec<Program>> {
         ),
         ("lua", words("short.lua"), words("real.lua")),
         ("sqlite3", sql("short"), sql("real")),
-        ("zstd", words("-q -9 -c short.txt"), words("-q -19 -c long.txt")),
+        ("zstd", words("-q -9 -c short.txt"), words("-q -19 -c long.txt long.txt")),
     ];
     let mut programs = Vec::new();
     for (name, short, long) in all {

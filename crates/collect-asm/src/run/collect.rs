@@ -21,8 +21,8 @@ use crate::{Error, RecordError};
 /// The number of the mark that tells that all threads were stopped for want of a buffer.
 const STARVED: u64 = 1;
 
-/// Records are handed on when there are so many.
-pub(super) const BATCH: usize = 8192;
+/// Records are handed on when there are so many: what a sink makes of them stays in the first cache level.
+pub(super) const BATCH: usize = 1024;
 
 /// Turns messages into records and events.
 pub(crate) struct Collector<'a, S: Sink> {

@@ -169,13 +169,14 @@ impl Reading<'_> {
     /// The blocks that follow, as long as nothing else comes between them and they were met before: the same as
     /// [`Self::block`] for each.
     fn run<S: Sink>(
-        &self,
+        &mut self,
         place: &mut Place,
         (state, of): (&mut Thread, &mut Lane),
         told: &mut Told<'_, S>,
     ) -> Result<(), S::Error> {
         let Some((mut before, mut words)) = place.held else { return Ok(()) };
         let mut at = place.at;
+        let mut link = None;
         while told.out.records.len() < BATCH
             && at + TAG <= self.len
             && let Some(tag) = u32_at(self.bytes, at)
@@ -183,6 +184,22 @@ impl Reading<'_> {
             && let Some(Extent { entry, len, is_event, is_new: false }) = self.tables.get(number)
         {
             let rest = self.bytes.get(words..).unwrap_or_default();
+            let with = (&self.copy.blocks[..], told.out.made);
+            if link.is_some() {
+                // A chain that ended here did not know what follows.
+                self.tables.followed((link.take(), before), number, with);
+            }
+            if let Some(chain) = self.tables.longest(before, rest, self.len - words)
+                && let Some(reached) = of.shadow.pass_chain(self.tables, chain, rest, &mut told.out)
+            {
+                state.at = Some(reached.entry);
+                of.side.seen += reached.events;
+                (before, at) = (reached.number, words + reached.end);
+                words += reached.words;
+                link = Some(chain);
+                continue;
+            }
+            self.tables.followed((None, before), number, with);
             let played = of.shadow.pass(self.tables, before, (rest, None, entry), &mut told.out);
             let Some(to) = played else { break };
             state.at = Some(to);

@@ -9,9 +9,12 @@
 use ichnos_base::{GuestVa, Record};
 use ichnos_trace::Register;
 
-use super::table::{FS, Left, SLOTS, Tables, evaluate, total};
+use super::table::{FS, Left, Link, Reached, SLOTS, Tables, evaluate, total};
 use crate::code::{Block, Exit, Op};
 use crate::note::{u32_at, u64_at};
+
+/// Below a return to other code, all within this distance go to copied code.
+const NEAR: u64 = 1 << 20;
 
 /// How a block ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -186,6 +189,22 @@ impl Shadow {
         }
     }
 
+    /// Plays the longest chain of blocks that begins with one (`Tables::play_chain`).
+    #[inline(always)]
+    pub(super) fn pass_chain(
+        &mut self,
+        tables: &Tables,
+        link: Link,
+        words: &[u8],
+        out: &mut Out,
+    ) -> Option<Reached> {
+        let innermost = self.outside.last().map_or(u64::MAX, |(slot, _)| *slot);
+        // Far below the innermost return to other code there is none.
+        let none = self.outside.is_empty();
+        let inside = |slot: u64| none || slot < innermost && innermost - slot < NEAR;
+        tables.play_chain(link, words, &mut self.slots, inside, out)
+    }
+
     /// Plays a block with so many turns finished before the one that `until` is about.
     #[inline]
     pub(crate) fn play(
@@ -320,7 +339,7 @@ impl Shadow {
             self.outside.pop();
             return Some(back);
         }
-        if slot < innermost && innermost - slot < 1 << 20 {
+        if slot < innermost && innermost - slot < NEAR {
             return None;
         }
         let i = self.outside.iter().rposition(|(s, _)| *s == slot)?;

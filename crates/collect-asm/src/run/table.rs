@@ -9,6 +9,7 @@
 //! (`stream.rs`), from the same registers.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod chain;
 mod make;
 
 use std::ops::Range;
@@ -16,6 +17,8 @@ use std::ops::Range;
 use ichnos_base::{GuestVa, Record};
 use ichnos_trace::{Register, Sum, Value};
 
+use chain::Chains;
+pub(super) use chain::{Link, Reached};
 use make::Maker;
 
 use super::stream::{Made, Out, turns_of};
@@ -190,6 +193,7 @@ pub(super) struct Tables {
     rows: Vec<Row>,
     ways: Vec<Way>,
     writes: Vec<Write>,
+    chains: Chains,
 }
 
 /// Where a block that was played leads.
@@ -213,7 +217,8 @@ impl Tables {
             event,
             how: How::New,
         };
-        Self { blocks: blocks.iter().zip(events).map(met).collect(), ..Self::default() }
+        let blocks: Vec<Met> = blocks.iter().zip(events).map(met).collect();
+        Self { chains: Chains::new(blocks.len()), blocks, ..Self::default() }
     }
 
     /// A block, if there is such a one.
@@ -242,14 +247,7 @@ impl Tables {
     ) -> Option<Left> {
         let met = self.blocks.get(number)?;
         let How::Table(head) = &met.how else { return None };
-        of(&self.takes, &head.takes).iter().for_each(|take| take.apply(words, slots));
-        for set in of(&self.sets, &head.sets) {
-            match *set {
-                Set::Sum(slot, place) => slots[usize::from(slot)] = place.sum(slots),
-                Set::Take(take) => take.apply(words, slots),
-                Set::Value(slot, value) => slots[usize::from(slot)] = evaluate(value, slots),
-            }
-        }
+        self.prepare(head, words, slots);
         let mut ways = of(&self.ways, &head.ways);
         if met.turns > 1 {
             let most = met.turns as usize;
@@ -260,13 +258,7 @@ impl Tables {
         let (last, conditional) = ways.split_last()?;
         let taken = conditional.iter().find(|way| way.target == next);
         let way = taken.unwrap_or(last);
-        let rows = of(&self.rows, &head.rows).get(..way.rows as usize).unwrap_or_default();
-        let before: &[u64; SLOTS] = slots;
-        out.records.extend(rows.iter().map(|row| {
-            let Row { record, base, index, scale } = *row;
-            record.moved(Place { base, index, scale, disp: 0 }.sum(before))
-        }));
-        out.insns += u64::from(way.insns);
+        self.tell(head, way, slots, out);
         let (left, branch) = match head.last {
             _ if taken.is_some() => (Left::To(next), Some((true, next))),
             Last::Fixed(target) => (Left::To(target), None),
@@ -282,15 +274,49 @@ impl Tables {
         if let Some((taken, target)) = branch {
             out.other(Record::Branch { taken, target });
         }
+        self.finish(way, slots);
+        Some(left)
+    }
+
+    /// Computes what the records need.
+    #[inline(always)]
+    fn prepare(&self, head: &Head, words: &[u8], slots: &mut [u64; SLOTS]) {
+        of(&self.takes, &head.takes).iter().for_each(|take| take.apply(words, slots));
+        for set in of(&self.sets, &head.sets) {
+            match *set {
+                Set::Sum(slot, place) => slots[usize::from(slot)] = place.sum(slots),
+                Set::Take(take) => take.apply(words, slots),
+                Set::Value(slot, value) => slots[usize::from(slot)] = evaluate(value, slots),
+            }
+        }
+    }
+
+    /// The records before a way out.
+    #[inline(always)]
+    fn tell(&self, head: &Head, way: &Way, slots: &[u64; SLOTS], out: &mut Out) {
+        let rows = of(&self.rows, &head.rows).get(..way.rows as usize).unwrap_or_default();
+        out.records.extend(rows.iter().map(|row| {
+            let Row { record, base, index, scale } = *row;
+            record.moved(Place { base, index, scale, disp: 0 }.sum(slots))
+        }));
+        out.insns += u64::from(way.insns);
+    }
+
+    /// The registers behind a way out.
+    #[inline(always)]
+    fn finish(&self, way: &Way, slots: &mut [u64; SLOTS]) {
         for write in of(&self.writes, &way.writes) {
             slots[usize::from(write.register)] = write.place.sum(slots);
         }
-        Some(left)
     }
 
     fn make(&mut self, block: &Block, made: Made) -> Option<Head> {
         let mut maker = Maker::new(block, made);
         let last = maker.all()?;
+        self.keep(maker, last)
+    }
+
+    fn keep(&mut self, maker: Maker<'_>, last: Last) -> Option<Head> {
         let Maker { takes, sets, rows, ways, writes, .. } = maker;
         let first = u32::try_from(self.writes.len()).ok()?;
         let moved = |writes: Range<u32>| first + writes.start..first + writes.end;

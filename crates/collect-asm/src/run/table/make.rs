@@ -16,6 +16,8 @@ pub(super) struct Maker<'a> {
     registers: [Place; Register::COUNT],
     /// Slots that something was computed from.
     asked: [bool; SLOTS],
+    /// Whether registers may be changed before it is certain that all is as expected.
+    at_once: bool,
     next: u8,
     word: u32,
     pc: GuestVa,
@@ -28,6 +30,8 @@ pub(super) struct Maker<'a> {
     pub(super) rows: Vec<Row>,
     pub(super) ways: Vec<Way>,
     pub(super) writes: Vec<Write>,
+    /// Where return addresses lie that lead to the next block.
+    pub(super) returns: Vec<Place>,
 }
 
 impl<'a> Maker<'a> {
@@ -36,7 +40,7 @@ impl<'a> Maker<'a> {
         for (slot, register) in (0..).zip(&mut registers) {
             *register = Place::of_slot(slot);
         }
-        let (takes, sets, rows, ways, writes) = Default::default();
+        let (takes, sets, rows, ways, writes, returns) = Default::default();
         let (latest, target) = (Place::constant(0), Place::constant(0));
         let (next, word, pc, insns) = (FIRST, 0, block.entry, 0);
         Self {
@@ -44,6 +48,7 @@ impl<'a> Maker<'a> {
             made,
             registers,
             asked: [false; SLOTS],
+            at_once: true,
             next,
             word,
             pc,
@@ -55,7 +60,66 @@ impl<'a> Maker<'a> {
             rows,
             ways,
             writes,
+            returns,
         }
+    }
+
+    /// Works through blocks that follow each other, the last of which leads to `leads`; nothing if that cannot be known.
+    /// So many bytes lie between the words of two.
+    pub(super) fn chain(
+        blocks: &[&'a Block],
+        leads: GuestVa,
+        (made, between): (Made, usize),
+    ) -> Option<Self> {
+        let mut maker = Self::new(blocks.first()?, made);
+        let returns = |block: &&Block| matches!(block.ops.last(), Some(Op::Exit(Exit::Return)));
+        maker.at_once = !blocks.iter().any(returns);
+        let mut words = 0;
+        for (i, block) in blocks.iter().enumerate() {
+            (maker.block, maker.word) = (block, u32::try_from(words).ok()?);
+            maker.through(blocks.get(i + 1).map_or(leads, |next| next.entry))?;
+            words += block.len + between;
+        }
+        maker.way(GuestVa(0), None)?;
+        Some(maker)
+    }
+
+    /// Works through a block that leads to `next`.
+    fn through(&mut self, next: GuestVa) -> Option<()> {
+        let Block { entry, turns, .. } = *self.block;
+        for _ in 0..if next == entry { turns } else { 1 } {
+            self.pc = entry;
+            let leads = self.turn_to(next)?;
+            if leads != next {
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    /// Works through a turn of a block; where it leads, if the next block is at `next`.
+    fn turn_to(&mut self, next: GuestVa) -> Option<GuestVa> {
+        for op in &self.block.ops {
+            let Op::Exit(exit) = *op else {
+                self.op(*op)?;
+                continue;
+            };
+            let (taken, target) = match exit {
+                Exit::Cond(target) => (target == next, target),
+                Exit::Direct(target) => (true, target),
+                Exit::Computed => (true, next),
+                Exit::Return => {
+                    self.returns.push(self.latest);
+                    (true, next)
+                }
+                Exit::Known => return None,
+            };
+            self.other(Record::Branch { taken, target });
+            if taken {
+                return Some(target);
+            }
+        }
+        Some(self.pc)
     }
 
     /// Works through the block; nothing if it must be played step by step.
@@ -169,7 +233,8 @@ impl<'a> Maker<'a> {
         self.word += bytes;
         let own = register.0 % ZERO;
         // If nobody asks for what the register was before, the word is what it was.
-        if self.ways.is_empty()
+        if self.at_once
+            && self.ways.is_empty()
             && self.get(register) == Place::of_slot(own)
             && !self.asked[usize::from(own)]
         {

@@ -6,7 +6,7 @@ use ichnos_trace::{RefKind, Register, Sum, Value};
 
 use super::super::stream::{Done, Made, Out, Played, Shadow, Until, turns};
 use super::{BEHIND, Extent, Tables};
-use crate::code::{Block, Exit, Op};
+use crate::code::{Block, Exit, Op, TAG};
 
 struct Chance(u64);
 
@@ -163,4 +163,137 @@ fn tables_come_to_what_steps_come_to() {
     let refused: usize =
         (0..500).map(|seed| play(Made::All, seed) + play(Made::References, seed)).sum();
     assert_eq!(refused, 0, "blocks of thirty steps need no more slots than there are");
+}
+
+/// Blocks that lead to each other, each by a conditional branch, a jump, a return or on.
+fn ring(chance: &mut Chance) -> Vec<Block> {
+    let entry = |i: u64| GuestVa(0x1000 + 0x400 * i);
+    let targets = |chance: &mut Chance| entry(chance.next(4));
+    let mut blocks = Vec::new();
+    for i in 0..4 {
+        let (mut block, _) = chance.block();
+        (block.entry, block.turns) = (entry(i), 1);
+        block.len = words_of(&block.ops);
+        for op in &mut block.ops {
+            if let Op::Exit(Exit::Cond(target)) = op {
+                *target = targets(chance);
+            }
+        }
+        while matches!(block.ops.last(), Some(Op::Exit(_))) {
+            block.ops.pop();
+        }
+        let last = match chance.next(3) {
+            0 => Exit::Direct(targets(chance)),
+            1 => Exit::Computed,
+            _ => Exit::Return,
+        };
+        block.ops.push(Op::Ref(RefKind::Load, AccessFlags::NONE, 8, chance.sum()));
+        block.ops.push(Op::Exit(last));
+        blocks.push(block);
+    }
+    blocks
+}
+
+fn words_of(ops: &[Op]) -> usize {
+    let of = |op: &Op| match op {
+        Op::Take4(_) => 4,
+        Op::Take8(_) => 8,
+        _ => 0,
+    };
+    ops.iter().map(of).sum()
+}
+
+/// Where a block can lead to.
+fn leads(block: &Block, chance: &mut Chance) -> usize {
+    let mut targets = Vec::new();
+    for op in &block.ops {
+        match op {
+            Op::Exit(Exit::Cond(target) | Exit::Direct(target)) => targets.push(*target),
+            Op::Exit(_) => targets.push(GuestVa(0x1000 + 0x400 * chance.next(4))),
+            _ => {}
+        }
+    }
+    // Mostly the same way, so that chains come to be.
+    let which = if chance.next(4) > 0 { 0 } else { chance.next(targets.len() as u64) as usize };
+    ((targets[which].0 - 0x1000) / 0x400) as usize
+}
+
+#[test]
+fn chains_come_to_what_steps_come_to() {
+    let mut chained = 0;
+    for seed in 0..60 {
+        for made in [Made::All, Made::References] {
+            let mut chance = Chance(seed);
+            let blocks = ring(&mut chance);
+            let mut path = vec![0];
+            let mut bytes = Vec::new();
+            for i in 0..600 {
+                let number: usize = path[i];
+                bytes.extend((number as u32 + 1).to_le_bytes());
+                bytes.extend((0..blocks[number].len).map(|_| chance.next(256).to_le_bytes()[0]));
+                path.push(leads(&blocks[number], &mut chance));
+            }
+            let len = bytes.len();
+            bytes.extend([0; BEHIND]);
+            chained += compare(&blocks, (&path[..600], &bytes, len), made, seed);
+        }
+    }
+    assert!(chained > 1000, "{chained} blocks in chains");
+}
+
+/// Plays a path both ways; how many blocks were played in chains.
+fn compare(
+    blocks: &[Block],
+    (path, bytes, len): (&[usize], &[u8], usize),
+    made: Made,
+    seed: u64,
+) -> usize {
+    let mut tables = Tables::new(blocks, &[true; 4]);
+    (0..4).for_each(|i| tables.meet(i, &blocks[i], made));
+    let (mut steps, mut fast) = (Shadow::new(), Shadow::new());
+    let (mut by_steps, mut by_table) = (out(made), out(made));
+    let (mut i, mut words, mut chained) = (0, TAG, 0);
+    while i + 1 < path.len() {
+        let rest = &bytes[words..];
+        let played = match tables.longest(path[i], rest, len - words) {
+            Some(link) => fast.pass_chain(&tables, link, rest, &mut by_table).map(|r| (link, r)),
+            None => None,
+        };
+        let (to, end) = match played {
+            Some((link, reached)) => {
+                assert_eq!(reached.entry, blocks[reached.number].entry);
+                chained += reached.events as usize;
+                let to = i + reached.events as usize;
+                if let Some(next) = path.get(to + 1) {
+                    tables.followed((Some(link), path[to]), *next, (blocks, made));
+                }
+                (to, words + reached.words)
+            }
+            None => {
+                tables.followed((None, path[i]), path[i + 1], (blocks, made));
+                let next = blocks[path[i + 1]].entry;
+                let at = fast.pass(&tables, path[i], (rest, None, next), &mut by_table);
+                assert_eq!(at, Some(next));
+                (i + 1, words + blocks[path[i]].len + TAG)
+            }
+        };
+        while i < to {
+            let block = &blocks[path[i]];
+            let until = Until::Next(blocks[path[i + 1]].entry);
+            let of = &bytes[words..words + block.len];
+            steps.play(block, of, (Done::nothing(block), 0), until, &mut by_steps);
+            words += block.len + TAG;
+            i += 1;
+        }
+        assert_eq!(words, end);
+        assert_eq!(by_table.records, by_steps.records, "seed {seed}");
+        assert_eq!(by_table.insns, by_steps.insns);
+        for number in 0..16 {
+            let (a, b) = (*fast.register(Register(number)), *steps.register(Register(number)));
+            assert_eq!(a, b, "seed {seed}: register {number}");
+        }
+        by_table.records.clear();
+        by_steps.records.clear();
+    }
+    chained
 }
