@@ -1,12 +1,13 @@
 //! Tools of users that run in the program: what they are called with is what the trace of the same run says.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::Path;
 
 use ichnos_base::{AccessFlags, Batch, Record, Sink};
 use ichnos_collect_asm as asm;
-use ichnos_testkit::guest;
+use ichnos_testkit::{guest, tool};
 
 use crate::support::{Folder, good, ichnos, native};
 
@@ -22,9 +23,6 @@ impl Sink for Counts {
     type Error = Infallible;
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
-        // Accesses that vary are not told one by one.
-        let varies =
-            |flags: AccessFlags| flags.has(AccessFlags::LANE) || flags.has(AccessFlags::STRING);
         for record in batch.records {
             match *record {
                 Record::Insn { .. } => self.insns += 1,
@@ -41,28 +39,43 @@ impl Sink for Counts {
     }
 }
 
+/// Accesses that vary are not told one by one.
+fn varies(flags: AccessFlags) -> bool {
+    flags.has(AccessFlags::LANE) || flags.has(AccessFlags::STRING)
+}
+
 /// Builds the example tool, with or without the promise to leave vector registers alone.
-fn tool(folder: &Folder, name: &str, flags: &[&str]) {
+fn counting(folder: &Folder, name: &str, flags: &[&str]) {
     let plugin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugin");
     let (include, source) = (plugin.join("include"), plugin.join("examples/counting.c"));
     let line = ["-O2", "-shared", "-fPIC", "-I", include.to_str().unwrap(), "-o", name];
     good(native(folder, "cc", &[&line[..], flags, &[source.to_str().unwrap()]].concat()));
 }
 
-/// Runs a program with the tool; what the tool and the trace counted.
-fn both(folder: &Folder, args: &[&str], choice: Option<asm::Choice>) -> (Vec<u64>, Counts) {
-    let file = folder.path().join("counts");
+/// Runs a program with a tool and shows its trace to a sink; what the tool wrote to the file that the variable names.
+fn told<S: Sink<Error = Infallible>>(
+    folder: &Folder,
+    variable: &str,
+    (args, choice): (&[&str], Option<asm::Choice>),
+    sink: &mut S,
+) -> String {
+    let file = folder.path().join("told");
     let program = folder.path().join("prog");
     let words = [&[program.to_str().unwrap()], args].concat();
-    let variable = format!("ICHNOS_COUNTS={}", file.display());
+    let variable = format!("{variable}={}", file.display());
     let line = ["-i", variable.as_str()];
     let mut config =
         asm::Config::new("env", line.iter().chain(&words).map(|w| std::ffi::OsString::from(*w)));
     config.choice = choice;
-    let mut counts = Counts::default();
-    let outcome = asm::record(&config, &mut counts).expect("it can be recorded");
+    let outcome = asm::record(&config, sink).expect("it can be recorded");
     assert_eq!(outcome.status, ichnos_base::EndStatus::Exited(0));
-    let told = std::fs::read_to_string(&file).expect("the tool told its counts");
+    std::fs::read_to_string(&file).expect("the tool told its counts")
+}
+
+/// What the example tool and the trace counted.
+fn both(folder: &Folder, args: &[&str], choice: Option<asm::Choice>) -> (Vec<u64>, Counts) {
+    let mut counts = Counts::default();
+    let told = told(folder, "ICHNOS_COUNTS", (args, choice), &mut counts);
     (told.split_whitespace().map(|w| w.parse().unwrap()).collect(), counts)
 }
 
@@ -76,8 +89,8 @@ fn agree((told, counts): &(Vec<u64>, Counts)) {
 #[test]
 fn tools_in_the_program_count_what_the_trace_has() {
     let folder = Folder::new();
-    tool(&folder, "libgeneral.so", &["-mgeneral-regs-only"]);
-    tool(&folder, "libvectors.so", &["-Dichnos_tool_general_registers_only=other"]);
+    counting(&folder, "libgeneral.so", &["-mgeneral-regs-only"]);
+    counting(&folder, "libvectors.so", &["-Dichnos_tool_general_registers_only=other"]);
     for (library, source, compiler, args) in [
         ("libgeneral.so", "fft.c", "gcc", "2 6 1"),
         ("libvectors.so", "fft.c", "gcc", "2 6 1"),
@@ -98,6 +111,75 @@ fn tools_in_the_program_count_what_the_trace_has() {
         let line = ["record", "-q", "-o", "none", "--", program.to_str().unwrap()];
         let traced = ichnos(&folder, &[&line[..], &args].concat());
         assert_eq!((traced.status, traced.stdout), (0, alone.stdout), "{}", traced.stderr);
+    }
+}
+
+/// Instructions, and for each size loads and stores, all that do not vary.
+#[derive(Default)]
+struct Sizes(u64, BTreeMap<u32, (u64, u64)>);
+
+impl Sink for Sizes {
+    type Error = Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        for record in batch.records {
+            match *record {
+                Record::Insn { .. } => self.0 += 1,
+                Record::Load { flags, size, .. } if !varies(flags) => {
+                    self.1.entry(size).or_default().0 += 1;
+                }
+                Record::Store { flags, size, .. } if !varies(flags) => {
+                    self.1.entry(size).or_default().1 += 1;
+                }
+                _ => {}
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The example in Rust, built by the compiler alone, as its users would.
+#[test]
+fn a_tool_in_rust_counts_what_the_trace_has() {
+    if !tool::have("tools in Rust", &["rustc"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugin/examples/sizes.rs");
+    let line = ["--edition", "2024", "-O", "--crate-type", "cdylib", "-o", "libsizes.so"];
+    good(native(&folder, "rustc", &[&line[..], &[source.to_str().unwrap()]].concat()));
+    for (source, compiler, args) in [("fft.c", "gcc", "2 8 1"), ("objects.cc", "g++", "20")] {
+        let source = guest::folder().join(source);
+        let line = ["cc", "--tool", "libsizes.so", "--", compiler, "-O2", "-pthread", "-o", "prog"];
+        good(ichnos(&folder, &[&line[..], &[source.to_str().unwrap(), "-lm"]].concat()));
+        let args: Vec<&str> = args.split(' ').collect();
+        let alone = good(native(&folder, folder.path().join("prog").to_str().unwrap(), &args));
+        assert_eq!(alone.stderr, "", "who is not recorded calls no tool");
+        for choice in [None, Some(asm::Choice::sample(1, 2))] {
+            let mut sizes = Sizes::default();
+            let told = told(&folder, "ICHNOS_SIZES", (&args, choice), &mut sizes);
+            let (head, table) = told.split_once("size loads stores\n").expect("a table");
+            assert!(head.contains(&format!("\ninstructions {}\n", sizes.0)), "{told}");
+            for (size, (loads, stores)) in &sizes.1 {
+                let row = format!("{size} {loads} {stores}");
+                assert!(table.lines().any(|line| line == row), "{row}: {told}");
+            }
+            let counted = table.lines().filter(|line| !line.ends_with(" 0 0")).count();
+            assert_eq!(counted, sizes.1.len(), "{told}");
+        }
+        // What ichnos itself counts of the same run.
+        let line = ["record", "--trace", "count", "--", "./prog"];
+        let run = good(ichnos(&folder, &[&line[..], &args].concat()));
+        assert_eq!(run.stdout, alone.stdout);
+        let of = |name: &str| run.stderr.lines().find_map(|l| l.strip_prefix(name));
+        let number = |text: &str| text.replace(',', "").parse::<u64>().expect("a number");
+        let (insns, varying) = (of("instructions ").map(number), of("varying ").map(number));
+        let table = run.stderr.lines().skip_while(|l| *l != "size loads stores").skip(1).take(8);
+        let references: u64 = table.flat_map(|l| l.split(' ').skip(1).map(number)).sum();
+        let count = of("ichnos: ").expect("what ichnos counted").replace(',', "");
+        let count: Vec<u64> = count.split(' ').filter_map(|w| w.parse().ok()).collect();
+        assert_eq!(insns, Some(count[0]), "{}", run.stderr);
+        assert!(varying != Some(0) || references == count[1], "{}", run.stderr);
     }
 }
 
@@ -162,7 +244,7 @@ fn tools_see_the_samples_of_any_program() {
 #[test]
 fn tools_do_not_meet_signals() {
     let folder = Folder::new();
-    tool(&folder, "libgeneral.so", &["-mgeneral-regs-only"]);
+    counting(&folder, "libgeneral.so", &["-mgeneral-regs-only"]);
     let source = guest::folder().join("turmoil.cc");
     let line = ["cc", "--tool", "libgeneral.so", "--", "g++", "-O2", "-pthread", "-o", "prog"];
     good(ichnos(&folder, &[&line[..], &[source.to_str().unwrap()]].concat()));
