@@ -2,224 +2,16 @@
 //! between them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::collections::{BTreeMap, HashSet};
-use std::convert::Infallible;
-use std::io::Write as _;
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ichnos_base::{Batch, Event, GuestVa, MapKind, Mode, Record, Sink, ThreadId};
 use ichnos_collect_asm as asm;
-use ichnos_flow::Level;
-use ichnos_testkit::guest;
 
 use crate::inline_kernels::build;
-use crate::inline_projects;
+use crate::samples::record;
 use crate::support::{Folder, good, ichnos, native, paused, shell};
-
-/// A window of a thread: how many events were passed over before it, and what is in it.
-type Window = (u64, Vec<Record>);
-
-/// Keeps everything, cut at gaps that count.
-#[derive(Default)]
-struct Parts {
-    threads: BTreeMap<u32, Vec<Window>>,
-    mode: BTreeMap<u32, Mode>,
-    switches: usize,
-    marks: Vec<String>,
-    bias: Option<u64>,
-    name: String,
-    times: Vec<u64>,
-}
-
-impl Parts {
-    fn of(&mut self, thread: u32) -> &mut Vec<Window> {
-        self.threads.entry(thread).or_insert_with(|| vec![(0, Vec::new())])
-    }
-}
-
-impl Sink for Parts {
-    type Error = Infallible;
-
-    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
-        let thread = batch.thread.0;
-        assert_ne!(self.mode.get(&thread), Some(&Mode::Exec), "records in exec mode");
-        if let Some((_, window)) = self.of(thread).last_mut() {
-            window.extend(batch.records);
-        }
-        Ok(true)
-    }
-
-    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
-        match event {
-            Event::Gap { skipped: Some(count), .. } => {
-                self.of(thread.0).push((*count, Vec::new()));
-            }
-            Event::ModeSwitch { mode } => {
-                let before = self.mode.insert(thread.0, *mode);
-                assert_ne!(before, Some(*mode), "two switches to one mode");
-                self.switches += 1;
-            }
-            Event::Marker { text, .. } => self.marks.push((*text).to_owned()),
-            Event::Map(map) if map.kind == MapKind::IMAGE && map.path == self.name => {
-                self.bias.get_or_insert(map.bias);
-            }
-            Event::Timestamp { ns } => self.times.push(*ns),
-            _ => {}
-        }
-        Ok(true)
-    }
-}
-
-fn record(program: &str, args: &[&str], choice: Option<asm::Choice>) -> Parts {
-    let mut config = asm::Config::new(program, args.iter().map(Into::into));
-    config.choice = choice;
-    let name = std::fs::canonicalize(program).unwrap().to_string_lossy().into_owned();
-    let mut parts = Parts { name, ..Parts::default() };
-    let outcome = asm::record(&config, &mut parts).expect("it can be recorded");
-    assert_eq!(outcome.status, ichnos_base::EndStatus::Exited(0), "{program}");
-    parts
-}
-
-/// A program's events: first instructions of functions, as the trace has them.
-struct Entries(HashSet<GuestVa>);
-
-impl Entries {
-    fn new(program: &str, whole: &Parts, events: asm::Events) -> Self {
-        let bias = whole.bias.unwrap_or(0);
-        let path = Path::new(program);
-        let entries = match events {
-            asm::Events::Calls => asm::entries(path),
-            _ => asm::event_places(path, events, Level::Flow),
-        };
-        let entries = entries.expect("the program can be read");
-        assert!(!entries.is_empty());
-        Self(entries.into_iter().map(|e| e.offset(bias)).collect())
-    }
-
-    fn is(&self, record: &Record) -> bool {
-        matches!(record, Record::Insn { pc, .. } if self.0.contains(pc))
-    }
-}
-
-/// Checks that every sample is the same window of the whole trace: as many events from its beginning as the
-/// gaps count, and as long as it should be. Answers how many samples there were.
-#[track_caller]
-fn samples_are_windows(program: &str, args: &[&str], plan: (u64, u64)) -> usize {
-    samples_are_windows_of(asm::Events::Calls, program, args, plan)
-}
-
-/// The same for other events.
-#[track_caller]
-fn samples_are_windows_of(
-    events: asm::Events,
-    program: &str,
-    args: &[&str],
-    (skipped, recorded): (u64, u64),
-) -> usize {
-    let whole = record(program, args, None);
-    let mut choice = asm::Choice::sample(skipped, recorded);
-    choice.events = events;
-    let parts = record(program, args, Some(choice));
-    assert_eq!(parts.marks, Vec::<String>::new(), "{program}");
-    let entries = Entries::new(program, &whole, events);
-    let mut samples = 0;
-    for (thread, windows) in &parts.threads {
-        let all: Vec<Record> = whole.threads[thread].iter().flat_map(|w| w.1.clone()).collect();
-        let is_event = |(_, record): &(usize, &Record)| entries.is(record);
-        let events: Vec<usize> = all.iter().enumerate().filter(is_event).map(|e| e.0).collect();
-        let mut event = 0;
-        for (passed, window) in windows {
-            event += usize::try_from(*passed).unwrap();
-            if window.is_empty() {
-                continue;
-            }
-            let from = events[event];
-            let same = all.get(from..from + window.len());
-            let differs = window.iter().zip(same.into_iter().flatten()).position(|(a, b)| a != b);
-            assert_eq!(differs, None, "{program}: thread {thread}, event {event}");
-            assert!(same.is_some(), "{program}: thread {thread}: a sample beyond the end");
-            let seen = window.iter().filter(|r| entries.is(r)).count();
-            event += seen;
-            samples += 1;
-            let end = events.get(event).copied();
-            // The last one may be cut by the thread's end.
-            assert!(seen as u64 == recorded || end.is_none(), "{program}: {seen} events");
-            assert!(end.is_none_or(|e| e == from + window.len()), "{program}: a sample ends early");
-        }
-        assert_eq!(event, events.len(), "{program}: thread {thread}: all events");
-    }
-    samples
-}
-
-fn words(text: &str) -> Vec<&str> {
-    text.split_whitespace().collect()
-}
-
-#[test]
-fn samples_of_kernels_are_windows_of_the_whole() {
-    let folder = Folder::new();
-    for (source, args) in [
-        ("fft.c", "2 6 1"),
-        ("lu.c", "2 16 8 rows"),
-        ("lu.c", "2 16 8 contiguous"),
-        ("radix.c", "2 60 1"),
-        ("ocean.c", "2 15 1"),
-        ("objects.cc", "20"),
-        ("waves.f90", "10 2"),
-    ] {
-        for flags in ["-O2", "-O0"] {
-            let Some(program) = build(&folder, source, flags) else { continue };
-            let found: usize = [(1, 1), (2, 1), (7, 3), (100, 10)]
-                .map(|plan| samples_are_windows(&program, &words(args), plan))
-                .iter()
-                .sum();
-            assert!(found > 1, "{source} {flags}: {found} samples");
-        }
-    }
-}
-
-#[test]
-fn samples_of_real_programs_are_windows_of_the_whole() {
-    let folder = Folder::new();
-    folder.write("text", "all work and no play makes jack a dull boy\n".repeat(40).as_bytes());
-    folder.write(
-        "a.lua",
-        b"local function f(n) if n < 2 then return n end return f(n-1) + f(n-2) end\nprint(f(9))\n",
-    );
-    folder.write(
-        "a.sql",
-        b"create table t(a, b); insert into t values (1, 'x'), (2, 'y'); select b from t;\n",
-    );
-    let long = std::env::var("ICHNOS_INLINE").as_deref() == Ok("all");
-    let more = [("sqlite3", ":memory: .read a.sql"), ("zstd", "-q -c text")];
-    let all = [("bzip2", "-9kc text"), ("lua", "a.lua")];
-    for (name, args) in all.into_iter().chain(more.into_iter().filter(|_| long)) {
-        let Some(program) = inline_projects::build(&folder, name, "-O2") else { continue };
-        let program = program.to_str().unwrap();
-        let args: Vec<String> = words(args)
-            .iter()
-            .map(|w| (folder.path().join(w), *w))
-            .map(|(p, w)| if p.exists() { p.to_string_lossy().into_owned() } else { w.to_owned() })
-            .collect();
-        // sqlite3 takes its command as one word.
-        let args = match name {
-            "sqlite3" => vec![args[0].clone(), args[1..].join(" ")],
-            _ => args,
-        };
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let found = samples_are_windows(program, &args, (7, 3));
-        assert!(found > 3, "{name}: {found} samples");
-        if long {
-            let loops = asm::Events::CallsAndLoops;
-            let found = samples_are_windows_of(loops, program, &args, (50, 20));
-            assert!(found > 3, "{name}: {found} samples with loops");
-        }
-    }
-}
 
 /// Loops are events, too: a kernel that calls little is sampled often, and behaves as ever.
 #[test]
@@ -232,10 +24,6 @@ fn loops_are_events_if_asked_for() {
     let loops = record(&program, &["2", "15", "1"], Some(choice));
     assert_eq!(loops.marks, Vec::<String>::new());
     assert!(loops.switches > 10 * calls.switches, "{} {}", loops.switches, calls.switches);
-    for events in [asm::Events::CallsAndLoops, asm::Events::Loops] {
-        let found = samples_are_windows_of(events, &program, &["2", "15", "1"], (20, 7));
-        assert!(found > 20, "{found} samples");
-    }
     let alone = native(&folder, &program, &["2", "31", "2"]);
     let line = ["record", "-q", "-o", "t.ichnos", "--sample", "20:5", "--events", "calls,loops"];
     let traced = ichnos(&folder, &[&line[..], &["--", &program, "2", "31", "2"]].concat());
@@ -262,118 +50,6 @@ fn equal_runs_have_equal_samples() {
     let dump = ichnos(&folder, &["dump", "w.ichnos"]).stdout;
     let on = dump.lines().filter(|l| l.contains("mode-switch") && l.contains("inst")).count();
     assert_eq!(on, 1, "one window");
-}
-
-/// Builds the guest in which everything happens at once.
-fn turmoil(folder: &Folder) -> String {
-    let program = folder.path().join("turmoil").to_str().unwrap().to_owned();
-    let source = guest::folder().join("turmoil.cc");
-    let source = source.to_str().unwrap();
-    good(ichnos(folder, &["cc", "--", "g++", "-O2", "-pthread", source, "-o", &program]));
-    program
-}
-
-#[test]
-fn switching_often_changes_nothing() {
-    let folder = Folder::new();
-    let program = turmoil(&folder);
-    let alone = native(&folder, &program, &["8", "800"]);
-    for plan in ["1:1", "3:2", "40:7"] {
-        let line = ["record", "-q", "-o", "t.ichnos", "--sample", plan, "--", &program];
-        let traced = ichnos(&folder, &[&line[..], &["8", "800"]].concat());
-        assert_eq!(
-            (traced.status, &traced.stdout),
-            (0, &alone.stdout),
-            "{plan}: {}",
-            traced.stderr
-        );
-        good(ichnos(&folder, &["check", "t.ichnos"]));
-        let dump = ichnos(&folder, &["dump", "t.ichnos"]).stdout;
-        assert!(!dump.contains("events instead of"), "{plan}: a sample is uneven");
-    }
-}
-
-/// Counts how often threads switch.
-#[derive(Default)]
-struct Switches(u64);
-
-impl Sink for Switches {
-    type Error = Infallible;
-
-    fn records(&mut self, _: &Batch<'_>) -> Result<bool, Infallible> {
-        Ok(true)
-    }
-
-    fn takes_references(&self) -> bool {
-        true
-    }
-
-    fn event(&mut self, _: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
-        self.0 += u64::from(matches!(event, Event::ModeSwitch { .. }));
-        Ok(true)
-    }
-}
-
-/// Every thread switches at every other event while exceptions, signals and jumps go on: far more than a hundred thousand
-/// times a second. With `ICHNOS_INLINE=all` for a minute, and how often is printed.
-#[test]
-fn threads_that_switch_at_every_other_event_do_what_they_did() {
-    let folder = Folder::new();
-    let program = turmoil(&folder);
-    let long = std::env::var("ICHNOS_INLINE").as_deref() == Ok("all");
-    let time = Duration::from_secs(if long { 60 } else { 0 });
-    let alone = native(&folder, &program, &["8", "2000"]);
-    let out = folder.path().join("out");
-    let line = format!("exec {program} 8 2000 > {}", out.display());
-    let (begun, mut switches) = (Instant::now(), Switches::default());
-    while switches.0 == 0 || begun.elapsed() < time {
-        let mut config = asm::Config::new("sh", ["-c", line.as_str()].map(Into::into));
-        config.choice = Some(asm::Choice::sample(1, 1));
-        let outcome = asm::record(&config, &mut switches).expect("it can be recorded");
-        assert_eq!(outcome.status, ichnos_base::EndStatus::Exited(0));
-        assert_eq!(std::fs::read_to_string(&out).expect("what it said"), alone.stdout);
-    }
-    let took = begun.elapsed().as_secs_f64();
-    // Who asks for the long run wants the figure.
-    let _ = writeln!(std::io::stderr(), "{} switches in {took:.1} s", switches.0);
-    assert!(switches.0 > 10_000, "{}", switches.0);
-}
-
-/// The word changes all the time while threads, exceptions, signals and jumps go on. With `ICHNOS_INLINE=all`
-/// for a minute.
-#[test]
-fn a_word_switched_without_rest_changes_nothing() {
-    let folder = Folder::new();
-    let program = turmoil(&folder);
-    let long = std::env::var("ICHNOS_INLINE").as_deref() == Ok("all");
-    let time = Duration::from_secs(if long { 60 } else { 2 });
-    let alone = native(&folder, &program, &["8", "600"]);
-    let file = folder.path().join("word");
-    let word = Arc::new(asm::Word::open(&file).expect("a word"));
-    let over = Arc::new(AtomicBool::new(false));
-    let (mine, ends) = (Arc::clone(&word), Arc::clone(&over));
-    let writer = std::thread::spawn(move || {
-        let mut changes = 0u64;
-        while !ends.load(Ordering::Relaxed) {
-            mine.set((changes % 2) as u32).expect("it can be written");
-            changes += 1;
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_micros(8) {
-                std::hint::spin_loop();
-            }
-        }
-        changes
-    });
-    let (begun, mut runs) = (Instant::now(), 0);
-    while begun.elapsed() < time || runs < 2 {
-        let line = ["record", "-o", "none", "-q", "--shared", file.to_str().unwrap(), "--"];
-        let traced = ichnos(&folder, &[&line[..], &[&program, "8", "600"]].concat());
-        assert_eq!((traced.status, &traced.stdout), (0, &alone.stdout), "{}", traced.stderr);
-        runs += 1;
-    }
-    over.store(true, Ordering::Relaxed);
-    let changes = writer.join().expect("the writer ends");
-    assert!(changes > 1000, "{changes}");
 }
 
 /// Builds a program that works until a file is there.
@@ -413,51 +89,85 @@ fn a_recording_is_switched_by_its_number() {
     assert!(dump.lines().any(|l| l.contains(" I ")));
 }
 
+/// Waits until all of these are there, not for ever, and switches a word on and off for a while; then says that it is
+/// done.
+fn switch_for_a_while(folder: &Folder, names: &[&str]) {
+    let begun = Instant::now();
+    let all_run = || names.iter().all(|name| folder.path().join(name).exists());
+    while !all_run() && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let line = ["control", "--file", "word", "--every", "300ms", "--for", "30ms", "--until", "4s"];
+    good(ichnos(folder, &line));
+    folder.write("done", b"");
+}
+
+/// Starts a recording that is switched by the word.
+fn switched(folder: &Folder, file: &str, program: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_ichnos"))
+        .args(["record", "-q", "--shared", "word", "-o", file, "--"])
+        .args(program)
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("it starts")
+}
+
 /// Two processes of one program and another program, each with its own recording, switched by one word.
 #[test]
 fn recordings_are_switched_together() {
     let folder = Folder::new();
     let (one, two) = (worker(&folder, "one"), worker(&folder, "two"));
     let runs = [(&one, "a"), (&one, "b"), (&two, "c")];
-    let begun = Instant::now();
-    let recorders: Vec<_> = runs
-        .iter()
-        .map(|(program, name)| {
-            let file = format!("{name}.ichnos");
-            Command::new(env!("CARGO_BIN_EXE_ichnos"))
-                .args([
-                    "record", "-q", "--shared", "word", "-o", &file, "--", program, "done", name,
-                ])
-                .current_dir(folder.path())
-                .stdin(Stdio::null())
-                .spawn()
-                .expect("it starts")
-        })
-        .collect();
-    let all_run = || runs.iter().all(|(_, name)| folder.path().join(name).exists());
-    while !all_run() && begun.elapsed() < Duration::from_secs(60) {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let line = ["control", "--file", "word", "--every", "300ms", "--for", "30ms", "--until", "4s"];
-    good(ichnos(&folder, &line));
-    folder.write("done", b"");
+    let recorders = runs.map(|(program, name)| {
+        switched(&folder, &format!("{name}.ichnos"), &[program, "done", name])
+    });
+    switch_for_a_while(&folder, &["a", "b", "c"]);
     for mut recorder in recorders {
         assert!(recorder.wait().expect("it ends").success());
     }
-    let samples: Vec<Vec<(u64, u64)>> =
-        runs.iter().map(|(_, name)| samples_of(&folder, name)).collect();
-    for sample in &samples {
-        assert!(sample.len() >= 2, "{samples:?}");
-    }
-    let overlap = |a: &(u64, u64), b: &(u64, u64)| a.0 < b.1 && b.0 < a.1;
-    for other in &samples[1..] {
-        let together = samples[0].iter().filter(|a| other.iter().any(|b| overlap(a, b))).count();
-        assert!(together >= 2, "{samples:?}");
-    }
+    let samples = runs.map(|(_, name)| samples_of(&folder, name));
+    let samples: Vec<_> = samples.iter().flat_map(BTreeMap::values).cloned().collect();
+    assert_eq!(samples.len(), 3);
+    assert!(at_once(&samples).len() >= 2, "{samples:?}");
 }
 
-/// The times between which a trace's only thread was recorded, in nanoseconds since 1970.
-fn samples_of(folder: &Folder, name: &str) -> Vec<(u64, u64)> {
+/// The same programs as children of a fourth, all in one recording.
+#[test]
+fn processes_of_a_tree_are_switched_together() {
+    let folder = Folder::new();
+    let (one, two) = (worker(&folder, "one"), worker(&folder, "two"));
+    folder.write(
+        "all.c",
+        b"#include <sys/wait.h>\n#include <unistd.h>\n\
+          int main(int c, char **v) { for (int i = 2; i + 1 < c; i += 2) if (fork() == 0) {\n\
+          execl(v[i], v[i], v[1], v[i + 1], (char *)0); _exit(9); }\n\
+          int status, worst = 0; while (wait(&status) > 0) worst |= status; return worst != 0; }\n",
+    );
+    good(ichnos(&folder, &["cc", "--", "gcc", "-O2", "all.c", "-o", "all"]));
+    let program = ["./all", "done", &one, "a", &one, "b", &two, "c"];
+    let mut recorder = switched(&folder, "t.ichnos", &program);
+    switch_for_a_while(&folder, &["a", "b", "c"]);
+    assert!(recorder.wait().expect("it ends").success());
+    let samples: Vec<_> = samples_of(&folder, "t").into_values().collect();
+    // The first only waits.
+    assert_eq!(samples.len(), 3, "{samples:?}");
+    assert!(at_once(&samples).len() >= 2, "{samples:?}");
+}
+
+/// The times in which all threads were recorded at once.
+fn at_once(threads: &[Vec<(u64, u64)>]) -> Vec<(u64, u64)> {
+    let both = |a: &(u64, u64), b: &(u64, u64)| (a.0.max(b.0), a.1.min(b.1));
+    let all = threads.iter().cloned().reduce(|some, more| {
+        let pairs = some.iter().flat_map(|a| more.iter().map(move |b| both(a, b)));
+        pairs.filter(|(from, to)| from < to).collect()
+    });
+    all.unwrap_or_default()
+}
+
+/// The times between which each thread of a trace was recorded, in nanoseconds since 1970; threads that never were
+/// are left out.
+fn samples_of(folder: &Folder, name: &str) -> BTreeMap<u64, Vec<(u64, u64)>> {
     let file = format!("{name}.ichnos");
     good(ichnos(folder, &["check", &file]));
     let program = env!("CARGO_BIN_EXE_ichnos");
@@ -467,12 +177,21 @@ fn samples_of(folder: &Folder, name: &str) -> Vec<(u64, u64)> {
     let lines: Vec<serde_json::Value> =
         dump.lines().map(|l| serde_json::from_str(l).expect("a line of JSON")).collect();
     let begun = lines.iter().find_map(|l| l["started_ns"].as_u64()).expect("when it began");
-    let (mut now, mut since, mut samples) = (0, None, Vec::new());
+    let mut now: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut since: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut samples: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
     for line in &lines {
+        let Some(thread) = line["thread"].as_u64() else { continue };
+        let last = now.entry(thread).or_default();
         match (line["event"].as_str(), line["mode"].as_str()) {
-            (Some("timestamp"), _) => now = line["ns"].as_u64().unwrap_or(0) + begun,
-            (Some("mode-switch"), Some("inst")) => since = Some(now),
-            (Some("mode-switch"), _) => samples.extend(since.take().map(|since| (since, now))),
+            (Some("timestamp"), _) => *last = line["ns"].as_u64().unwrap_or(0) + begun,
+            (Some("mode-switch"), Some("inst")) => {
+                since.insert(thread, *last);
+            }
+            (Some("mode-switch"), _) => {
+                let sample = since.remove(&thread).map(|since| (since, *last));
+                sample.into_iter().for_each(|s| samples.entry(thread).or_default().push(s));
+            }
             _ => {}
         }
     }
