@@ -1,4 +1,4 @@
-/* Does something that the engine cannot follow while other threads run and sleep, and then all that would
+/* Does something that the engine cannot follow while other threads run, sleep and begin, and then all that would
    show if it were not gone altogether: signals, alternate stacks, thread areas, stores to code, new processes. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,7 +27,7 @@ static void on_signal(int number) {
 static void *spin(void *p) {
     mine = (long)p;
     long n = 0;
-    while (!stop) n++;
+    do n++; while (!stop);
     return (void *)(long)(mine * 10 + (n != 0));
 }
 
@@ -38,10 +38,24 @@ static void *reads(void *p) {
     return (void *)(long)(mine * 10 + c);
 }
 
+static void *nothing(void *p) { return p; }
+
+static void *makes(void *p) {
+    mine = (long)p;
+    long wrong = 0;
+    do {
+        pthread_t made;
+        void *result = 0;
+        wrong += pthread_create(&made, 0, nothing, p) != 0 || pthread_join(made, &result) != 0 || result != p;
+    } while (!stop && !wrong);
+    return (void *)(long)(mine * 10 + !wrong);
+}
+
 int main(int argc, char **argv) {
     setvbuf(stdout, 0, _IONBF, 0);
     int crowd = argc > 1 ? atoi(argv[1]) : 0;
-    pthread_t threads[8];
+    pthread_t threads[16];
+    void *(*const work[])(void *) = { reads, spin, makes };
     mine = 7;
     stack_t alt = { .ss_sp = stack, .ss_size = sizeof stack };
     sigaltstack(&alt, 0);
@@ -51,7 +65,7 @@ int main(int argc, char **argv) {
     uint8_t *code = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memcpy(code, "\xb8\x05\0\0\0\xc3", 6);
     printf("code %d\n", ((int (*)(void))code)());
-    for (long i = 0; i < crowd; i++) pthread_create(&threads[i], 0, i % 2 ? spin : reads, (void *)(i + 1));
+    for (long i = 0; i < crowd; i++) pthread_create(&threads[i], 0, work[i % 3], (void *)(i + 1));
     usleep(10000);
     raise(SIGUSR1);
     int now = 0;
@@ -61,7 +75,7 @@ int main(int argc, char **argv) {
     code[1] = 9;
     printf("signals %d, mine %d, code %d\n", signals, mine, ((int (*)(void))code)());
     stop = 1;
-    for (long i = 0; i < crowd; i += 2) write(ends[1], "a", 1);
+    for (long i = 0; i < crowd; i += 3) write(ends[1], "a", 1);
     long sum = 0;
     for (long i = 0; i < crowd; i++) {
         void *result;

@@ -6,12 +6,16 @@
 //! have come, the kernel gets the program's own handlers, and each thread goes on where it stands. What was recorded is
 //! kept, and the trace says that the rest is missing. A call of another thread that no signal may interrupt unseen ends with
 //! `EINTR`.
+//!
+//! A thread is called again and again until it comes, so one that has come may have been called once more. From then on
+//! it blocks such calls, and takes them off before it leaves: the program's handler must not get them, and the default
+//! action would end the program.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::ctx::Ctx;
-use super::signals::set_native_mask;
+use super::signals::{bit, set_native_mask};
 use super::{native, state, sys, tap, trace};
 use crate::words;
 
@@ -27,10 +31,25 @@ static ARRIVED: AtomicU32 = AtomicU32::new(0);
 /// How often others are called, a thousandth of a second apart.
 const TRIES: u32 = 5000;
 const PAUSE: u64 = 1_000_000;
+/// The signal by which others are called.
+const CALL: i32 = libc::SIGTRAP;
+
+/// A `siginfo_t`, word by word: number, code, sender, value.
+type Info = [u64; 16];
 
 /// Whether the process is about to leave the engine.
 pub fn is_called() -> bool {
     STEP.load(Ordering::Acquire) != STAY
+}
+
+/// Whether a signal is a call of [`give_up`]'s, which nobody else can have sent: its value is an address of the engine's.
+pub fn is_call(number: i32, info: &Info) -> bool {
+    let [_, code, sender, value, ..] = *info;
+    let (pid, _) = sys::own_numbers();
+    number == CALL
+        && code as i32 == libc::SI_QUEUE
+        && sender as u32 == pid
+        && value == STEP.as_ptr() as u64
 }
 
 /// The engine cannot go on with the program at the context's place.
@@ -62,6 +81,7 @@ pub fn give_up(ctx: &mut Ctx, why: &str) -> ! {
 pub fn follow(ctx: &mut Ctx) -> ! {
     set_native_mask(u64::MAX);
     end_stream(ctx);
+    block_all();
     ARRIVED.fetch_add(1, Ordering::AcqRel);
     while STEP.load(Ordering::Acquire) == CALLED {
         tap::wait(&STEP, CALLED, 100 * PAUSE);
@@ -79,24 +99,50 @@ fn end_stream(ctx: &mut Ctx) {
 fn call_others(ctx: &Ctx) -> bool {
     let (pid, _) = sys::own_numbers();
     for _ in 0..TRIES {
-        let threads = state::get().threads.lock().clone();
-        let of = |&at: &u64| {
-            // SAFETY: registered contexts stay mapped, and their threads' data with them.
-            let thread = unsafe { &*(*(at as *const Ctx)).thread };
-            (thread.os.0 == pid && at != ctx.this).then_some(thread.os.1)
-        };
-        let others: Vec<u32> = threads.iter().filter_map(of).collect();
+        let others = others(ctx);
         if ARRIVED.load(Ordering::Acquire) as usize >= others.len() {
             return true;
         }
-        for tid in others {
-            let args = [u64::from(pid), u64::from(tid), libc::SIGTRAP as u64, 0, 0, 0];
-            // SAFETY: the handler is ours, and knows why it is called.
-            unsafe { sys::call(libc::SYS_tgkill, args) };
+        // One that has no number yet is on its way.
+        for tid in others.into_iter().filter(|&tid| tid != 0) {
+            call(pid, tid);
         }
         sys::nap(PAUSE);
     }
     false
+}
+
+/// The operating system's numbers of the process's other threads, zero for one that has not begun.
+fn others(ctx: &Ctx) -> Vec<u32> {
+    // SAFETY: the thread's data lives as long as its context.
+    let own = unsafe { &*ctx.thread }.process;
+    // Held so that none of them goes meanwhile.
+    let threads = state::get().threads.lock();
+    let of = |&at: &u64| {
+        // SAFETY: registered contexts stay mapped, and their threads' data with them.
+        let thread = unsafe { &*(*(at as *const Ctx)).thread };
+        (thread.process == own && at != ctx.this).then_some(thread.os.1)
+    };
+    threads.iter().filter_map(of).collect()
+}
+
+fn call(pid: u32, tid: u32) {
+    let mut info: Info = [0; 16];
+    info[0] = CALL as u64;
+    info[1] = u64::from(libc::SI_QUEUE as u32);
+    info[2] = u64::from(pid);
+    info[3] = STEP.as_ptr() as u64;
+    let args = [u64::from(pid), u64::from(tid), CALL as u64, info.as_ptr() as u64, 0, 0];
+    // SAFETY: the information is live; the handler is ours, and knows why it is called.
+    unsafe { sys::call(libc::SYS_rt_tgsigqueueinfo, args) };
+}
+
+/// Nothing is delivered to the calling thread from here on.
+fn block_all() {
+    let all = u64::MAX;
+    let args = [libc::SIG_SETMASK as u64, &raw const all as u64, 0, 8, 0, 0];
+    // SAFETY: the set is live.
+    unsafe { sys::call(libc::SYS_rt_sigprocmask, args) };
 }
 
 /// Signals that the engine holds go back to the kernel; then the thread leaves.
@@ -104,24 +150,34 @@ fn depart(ctx: &mut Ctx) -> ! {
     // SAFETY: the thread's data lives as long as its context.
     let thread = unsafe { &mut *ctx.thread };
     let (pid, tid) = sys::own_numbers();
-    // Nothing may be delivered before the thread is out.
-    let all = u64::MAX;
-    let args = [libc::SIG_SETMASK as u64, &raw const all as u64, 0, 8, 0, 0];
-    // SAFETY: the set is live.
-    unsafe { sys::call(libc::SYS_rt_sigprocmask, args) };
-    while let Some(pending) = thread.queue.take(|_| true) {
-        // What an instruction caused it will cause again.
-        if pending.fault {
-            continue;
-        }
-        let info = pending.info.as_ptr() as u64;
-        let args = [u64::from(pid), u64::from(tid), pending.number as u64, info, 0, 0];
+    let send = |number: i32, info: &Info| {
+        let args = [u64::from(pid), u64::from(tid), number as u64, info.as_ptr() as u64, 0, 0];
         // SAFETY: the information is live. What only the kernel may say is said by a plain signal.
         unsafe {
             if sys::failed(sys::call(libc::SYS_rt_tgsigqueueinfo, args)) {
                 sys::call(libc::SYS_tgkill, args);
             }
         }
+    };
+    block_all();
+    // Nobody calls any more.
+    if let Some(other) = take_off_call() {
+        send(CALL, &other);
+    }
+    while let Some(pending) = thread.queue.take(|_| true) {
+        // What an instruction caused it will cause again.
+        if !pending.fault {
+            send(pending.number, &pending.info);
+        }
     }
     native::leave(ctx)
+}
+
+/// Takes off a call that still waits for the calling thread; gives back what is of the call's number and is none.
+fn take_off_call() -> Option<Info> {
+    let (set, mut info, at_once) = (bit(CALL), [0; 16], [0u64; 2]);
+    let args = [&raw const set as u64, &raw mut info as u64, &raw const at_once as u64, 8, 0, 0];
+    // SAFETY: all three are live, and the information is as large as the kernel writes.
+    let got = unsafe { sys::call(libc::SYS_rt_sigtimedwait, args) };
+    (got == i64::from(CALL) && !is_call(CALL, &info)).then_some(info)
 }

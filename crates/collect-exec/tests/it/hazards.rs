@@ -181,12 +181,12 @@ fn what_few_programs_do_works() {
     tortured("gaps", &[]);
 }
 
-/// What the engine cannot do ends with a message, or, if that is wanted, without the engine; also when other threads run
-/// and sleep.
+/// What the engine cannot do ends with a message, or, if that is wanted, without the engine; also when other threads run,
+/// sleep and begin. With many of them, all are called more than once before the last has come.
 #[test]
 fn programs_go_on_untraced_where_they_cannot_be_followed() {
     let program = guest::build("torture_fallback.c", Link::Dynamic, &["-w"]);
-    for args in [&[][..], &["5"]] {
+    for args in [&[][..], &["6"], &["15"]] {
         let want = alone(&program, args);
         for what in [What::Nothing, What::All, What::Sifted(SIEVE)] {
             let (shown, said) = heard(&program, args, what, |launch| {

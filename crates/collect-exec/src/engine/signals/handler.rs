@@ -68,11 +68,8 @@ pub unsafe extern "C" fn on_signal(number: c_int, info: *mut siginfo_t, uc: *mut
         fault(ctx, thread, uc, pending);
         return;
     }
-    if number == libc::SIGTRAP && code == libc::SI_TKILL && fallback::is_called() {
-        // Not for the program: another thread calls this one out.
-        ctx.pending = 1;
-        block_all(uc);
-        divert(ctx, thread, uc);
+    if fallback::is_call(number, &pending.info) {
+        called(ctx, thread, uc);
         return;
     }
     if number == libc::SIGSYS && code > 0 {
@@ -85,6 +82,20 @@ pub unsafe extern "C" fn on_signal(number: c_int, info: *mut siginfo_t, uc: *mut
     ctx.pending = 1;
     block_all(uc);
     divert(ctx, thread, uc);
+}
+
+/// Not for the program: another thread calls this one out of the engine.
+fn called(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) {
+    let rip = greg(uc, REG_RIP);
+    ctx.pending = 1;
+    if thread.stepping != Stepping::InPlace {
+        block_all(uc);
+        divert(ctx, thread, uc);
+    } else if rip != thread.stepped_from && !places::is_engine(rip, 1) {
+        // The trap behind the instruction came while the call waited, and was taken for the same.
+        block_all(uc);
+        native::back(ctx, uc, false);
+    }
 }
 
 /// Brings the interrupted thread to a place at which signals can be delivered.
