@@ -4,6 +4,8 @@
 
 #[path = "it/hazards.rs"]
 mod hazards;
+#[path = "it/mappings.rs"]
+mod mappings;
 #[path = "it/programs.rs"]
 mod programs;
 #[path = "it/sieve.rs"]

@@ -107,7 +107,7 @@ fn begin(ctx: &'static mut Ctx, boot: &Boot) -> ! {
         } else {
             trace::wide(ctx, words::EXEC, &maps::own_path());
         }
-        maps::refresh(ctx);
+        maps::refresh(ctx, maps::Changed::Anything);
         trace::event(ctx, words::FS_BASE, 0);
         trace::event(ctx, words::GS_BASE, 0);
     }

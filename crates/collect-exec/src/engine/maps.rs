@@ -1,50 +1,233 @@
-//! What lies where in the process, for the trace: `/proc/self/maps` without the engine's part,
-//! read whole after every call that may have changed it, and told as differences.
+//! What lies where in the process, for the trace: the kernel's table without the engine's part, told as differences after
+//! every call that may have changed it.
 //!
-//! Whatever the kernel merged, split, moved or replaced shows. Two things are put right: pages that the
-//! engine has closed to writing are told as the program made them, and the first stack is told
-//! as large as it may grow.
+//! Where the kernel can be asked for single mappings ([`vmas`]), only those that a call may have changed are looked at:
+//! the ranges that it names, widened until they hold whole mappings of before and after. Otherwise, and where
+//! a call's effect is not known by its arguments, the table is read whole. Whatever the kernel merged, split, moved or replaced
+//! shows. Two things are put right: pages that the engine has closed to writing are told as the program made them, and
+//! the first stack is told as large as it may grow.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::ctx::Ctx;
 use super::pages::read_file;
-use super::{gates, places, state, sync, sys, trace};
-use crate::words::{self, MOST_ITEM, map_bits};
+use super::vmas::{self, Asked, MOST_PATH, Vma};
+use super::{gates, guards, state, sync, sys, trace};
+use crate::words::{self, map_bits};
 
+const PAGE: u64 = 4096;
 /// The kernel keeps a stack so far from the mapping below.
-const STACK_GAP: u64 = 256 * 4096;
-/// The longest path that is told whole.
-const MOST_PATH: usize = MOST_ITEM - 64;
-
-/// One line of the kernel's table.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Vma {
-    start: u64,
-    end: u64,
-    offset: u64,
-    bits: u64,
-    path: Vec<u8>,
-}
+const STACK_GAP: u64 = 256 * PAGE;
+const STACK: &[u8] = b"[stack]";
+const HEAP: &[u8] = b"[heap]";
+const EVERYTHING: Range = (0, u64::MAX);
 
 /// What was told last.
 #[derive(Default)]
-pub struct Table(Vec<Vma>);
+pub struct Table {
+    /// In order, without overlaps.
+    told: Vec<Vma>,
+    /// Ranges in which the kernel may have split or joined mappings since, which alone is not worth telling.
+    doubtful: Vec<Range>,
+}
 
-/// Tells what has changed in the process's memory since the last time.
-pub fn refresh(ctx: &mut Ctx) {
-    if !state::get().traced {
+/// First address, and first after it.
+type Range = (u64, u64);
+
+/// What a call may have changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Changed {
+    /// Nothing that is told.
+    Nothing,
+    /// Anything.
+    Anything,
+    /// What lies in these ranges, or has lain there.
+    Ranges([Range; 2]),
+    /// The program's break, which is here now.
+    Break(u64),
+    /// Only where mappings in a range begin and end.
+    Borders(Range),
+}
+
+impl Changed {
+    fn range(start: u64, len: u64) -> Self {
+        Self::Ranges([range(start, len); 2])
+    }
+}
+
+fn range(start: u64, len: u64) -> Range {
+    (start, start.saturating_add(len.max(1)))
+}
+
+/// Whether the table is always read whole: the kernel cannot be asked for single mappings, makes some grow by itself, or
+/// another process changes them, which would not be noticed.
+static WHOLE: AtomicBool = AtomicBool::new(false);
+
+/// A process is about to share the calling one's memory while both run.
+pub fn share() {
+    WHOLE.store(true, Ordering::Relaxed);
+}
+
+/// Tells what a call has changed in the process's memory since the last time.
+pub fn refresh(ctx: &mut Ctx, changed: Changed) {
+    if changed == Changed::Nothing || !state::get().traced {
         return;
     }
-    let guarded = state::get().cache.lock().guards.pages();
     // SAFETY: the thread's data lives as long as its context.
     let maps = Arc::clone(&unsafe { &*ctx.thread }.maps);
     let mut table = maps.lock();
-    // Without the file (no descriptor left, another root) what was told last must do.
-    let Some(new) = read(&guarded) else { return };
-    tell(ctx, &table.0, &new);
-    table.0 = new;
+    let mut ranges = match changed {
+        Changed::Borders(range) => return table.doubt(range),
+        Changed::Ranges(ranges) => ranges.to_vec(),
+        Changed::Break(at) => vec![table.heap(at).unwrap_or(EVERYTHING)],
+        Changed::Nothing | Changed::Anything => vec![EVERYTHING],
+    };
+    ranges.append(&mut table.doubtful);
+    if let Some(parts) = table.parts(ranges) {
+        let old: Vec<Vma> = parts.iter().flat_map(|p| table.told[p.old.clone()].to_vec()).collect();
+        let new: Vec<Vma> = parts.iter().flat_map(|p| p.new.clone()).collect();
+        tell(ctx, &old, &new);
+        table.put(parts);
+        return;
+    }
+    // Without the file what was told last must do.
+    let Some(mut new) = put_right(vmas::all) else { return };
+    widen_stack(&mut new, stack_limit());
+    tell(ctx, &table.told, &new);
+    table.told = new;
+}
+
+/// A part of the table that may have changed.
+struct Part {
+    /// Where it is.
+    range: Range,
+    /// Which mappings go.
+    old: std::ops::Range<usize>,
+    /// Which come in their place.
+    new: Vec<Vma>,
+}
+
+impl Table {
+    /// What has to be replaced so that ranges are as the kernel has them now, in order. `None` if only the whole table shows it.
+    fn parts(&self, mut ranges: Vec<Range>) -> Option<Vec<Part>> {
+        if WHOLE.load(Ordering::Relaxed) || ranges.contains(&EVERYTHING) {
+            return None;
+        }
+        let mut asked = Asked::open()?;
+        ranges.sort_unstable();
+        ranges.dedup();
+        let mut parts: Vec<Part> = Vec::new();
+        for mut range in ranges {
+            loop {
+                let part = self.part(&mut asked, range)?;
+                // Widened, it may reach the part before.
+                match parts.pop_if(|last| part.range.0 < last.range.1) {
+                    Some(last) => {
+                        range = (last.range.0.min(part.range.0), last.range.1.max(part.range.1));
+                    }
+                    None => break parts.push(part),
+                }
+            }
+        }
+        Some(parts)
+    }
+
+    fn part(&self, asked: &mut Asked, range: Range) -> Option<Part> {
+        let (mut start, mut end) = range;
+        loop {
+            let first = self.told.partition_point(|vma| vma.end <= start);
+            let last = self.told.partition_point(|vma| vma.start < end).max(first);
+            if let [a, .., z] | [a @ z] = &self.told[first..last] {
+                (start, end) = (start.min(a.start), end.max(z.end));
+            }
+            if self.moves_stack(start, end) {
+                return None;
+            }
+            let mut refused = false;
+            let new = put_right(|| {
+                let new = within(asked, start, end);
+                refused = new.is_err();
+                new.ok()
+            });
+            let Some(new) = new else {
+                WHOLE.fetch_or(refused, Ordering::Relaxed);
+                return None;
+            };
+            if new.iter().any(|vma| vma.path == STACK) {
+                return None;
+            }
+            let from = new.first().map_or(start, |vma| vma.start.min(start));
+            let to = new.last().map_or(end, |vma| vma.end.max(end));
+            if (from, to) == (start, end) {
+                return Some(Part { range: (start, end), old: first..last, new });
+            }
+            (start, end) = (from, to);
+        }
+    }
+
+    fn put(&mut self, parts: Vec<Part>) {
+        for part in parts.into_iter().rev() {
+            self.told.splice(part.old, part.new);
+        }
+    }
+
+    /// Mappings in a range may have been split or joined.
+    fn doubt(&mut self, range: Range) {
+        const MOST: usize = 16;
+        if self.doubtful.len() == MOST {
+            self.doubtful = vec![EVERYTHING];
+        }
+        if !self.doubtful.contains(&EVERYTHING) {
+            self.doubtful.push(range);
+        }
+    }
+
+    /// Whether a change in a range may change how far the first stack can grow.
+    fn moves_stack(&self, start: u64, end: u64) -> bool {
+        let stack = self.told.iter().rfind(|vma| vma.path == STACK);
+        stack.is_some_and(|stack| start < stack.end && end.saturating_add(STACK_GAP) >= stack.start)
+    }
+
+    /// All that is or was told as the heap, and both neighbours, whose names depend on the break.
+    fn heap(&self, at: u64) -> Option<Range> {
+        let first = self.told.iter().find(|vma| vma.path == HEAP)?;
+        let last = self.told.iter().rfind(|vma| vma.path == HEAP)?;
+        let end = last.end.max(at.next_multiple_of(PAGE));
+        Some((first.start - 1, end + 1))
+    }
+}
+
+/// The mappings in a range as the kernel has them, without the engine's.
+fn within(asked: &mut Asked, start: u64, end: u64) -> Result<Vec<Vma>, i64> {
+    let mut found = Vec::new();
+    let mut at = start;
+    while at < end {
+        let Some(vma) = asked.next(at)?.filter(|vma| vma.start < end) else { break };
+        at = vma.end;
+        if vma.is_engine() {
+            continue;
+        }
+        // Another thread may have joined or moved mappings meanwhile: what is newer holds, and that thread will look again.
+        while found.pop_if(|old: &mut Vma| old.start >= vma.start).is_some() {}
+        if let Some(last) = found.last_mut() {
+            last.end = last.end.min(vma.start);
+        }
+        found.push(vma);
+    }
+    Ok(found)
+}
+
+/// Reads mappings, and tells them as the program made them.
+fn put_right(read: impl FnOnce() -> Option<Vec<Vma>>) -> Option<Vec<Vma>> {
+    let guarded =
+        || if guards::any() { state::get().cache.lock().guards.pages() } else { Vec::new() };
+    // Others may close and open pages meanwhile.
+    let mut closed = guarded();
+    let read = read()?;
+    closed.extend(guarded());
+    Some(without_guards(read, &closed))
 }
 
 /// The path of the process's program.
@@ -68,8 +251,8 @@ pub fn own_text(path: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut keep = true;
     for line in text.split_inclusive(|&b| b == b'\n') {
-        if let Some(vma) = parse(line.trim_ascii_end()) {
-            keep = !places::is_engine(vma.start, vma.end - vma.start);
+        if let Some(vma) = Vma::parse(line.trim_ascii_end()) {
+            keep = !vma.is_engine();
         }
         if keep {
             out.extend(line);
@@ -78,82 +261,89 @@ pub fn own_text(path: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Whether the table may differ after a call.
-pub fn may_change(number: i64, args: &[u64; 6], result: i64) -> bool {
+/// What a call may have changed in the table.
+pub fn changed(number: i64, args: &[u64; 6], result: i64) -> Changed {
     const MAP_SHADOW_STACK: i64 = 453;
-    let may = match number {
-        libc::SYS_mmap
-        | libc::SYS_mprotect
-        | libc::SYS_munmap
-        | libc::SYS_mremap
-        | libc::SYS_shmat
+    const GROWING: u64 = (libc::PROT_GROWSDOWN | libc::PROT_GROWSUP) as u64;
+    let failed = sys::failed(result);
+    let fixed = match number {
+        libc::SYS_mmap => args[3] & libc::MAP_FIXED as u64 != 0,
+        libc::SYS_mremap => args[3] & libc::MREMAP_FIXED as u64 != 0,
+        _ => false,
+    };
+    match number {
+        // If they fail, some of it may have been done.
+        libc::SYS_prctl if args[0] == libc::PR_SET_VMA as u64 => Changed::range(args[2], args[3]),
+        libc::SYS_mlock | libc::SYS_mlock2 | libc::SYS_munlock | libc::SYS_mbind => {
+            Changed::Borders(range(args[0], args[1]))
+        }
+        // Other advice does something at once, and is not kept with the mapping.
+        libc::SYS_madvise if matches!(args[2], 0..=2 | 10..=19) => {
+            Changed::Borders(range(args[0], args[1]))
+        }
+        libc::SYS_mprotect | libc::SYS_pkey_mprotect | libc::SYS_munmap if failed => {
+            Changed::range(args[0], args[1])
+        }
+        libc::SYS_mmap if failed && fixed => Changed::range(args[0], args[1]),
+        libc::SYS_mremap if failed && fixed => {
+            Changed::Ranges([range(args[0], args[1]), range(args[4], args[2])])
+        }
+        _ if failed => Changed::Nothing,
+        libc::SYS_mmap => {
+            if args[3] & libc::MAP_GROWSDOWN as u64 != 0 {
+                WHOLE.store(true, Ordering::Relaxed);
+            }
+            Changed::range(result as u64, args[1])
+        }
+        libc::SYS_mprotect | libc::SYS_pkey_mprotect if args[2] & GROWING == 0 => {
+            Changed::range(args[0], args[1])
+        }
+        libc::SYS_munmap => Changed::range(args[0], args[1]),
+        libc::SYS_mremap => {
+            Changed::Ranges([range(args[0], args[1]), range(result as u64, args[2])])
+        }
+        // As long as it is; what was in its place goes with it.
+        libc::SYS_shmat => Changed::range(result as u64, 1),
+        libc::SYS_brk if args[0] != 0 => Changed::Break(result as u64),
+        libc::SYS_mprotect
+        | libc::SYS_pkey_mprotect
         | libc::SYS_shmdt
         | libc::SYS_remap_file_pages
-        | libc::SYS_pkey_mprotect
         | libc::SYS_setrlimit
         | libc::SYS_io_setup
         | libc::SYS_io_destroy
-        | MAP_SHADOW_STACK => true,
-        libc::SYS_brk => args[0] != 0,
-        // Only setting a limit, or a name of memory, can show.
-        libc::SYS_prlimit64 => args[2] != 0,
-        libc::SYS_prctl => args[0] == libc::PR_SET_VMA as u64 || args[0] == libc::PR_SET_MM as u64,
-        _ => false,
-    };
-    may && !sys::failed(result)
+        | MAP_SHADOW_STACK => Changed::Anything,
+        // Only setting a limit can show.
+        libc::SYS_prlimit64 if args[2] != 0 => Changed::Anything,
+        libc::SYS_prctl if args[0] == libc::PR_SET_MM as u64 => Changed::Anything,
+        libc::SYS_mlockall | libc::SYS_munlockall => Changed::Borders(EVERYTHING),
+        _ => Changed::Nothing,
+    }
 }
 
-fn read(guarded: &[u64]) -> Option<Vec<Vma>> {
-    let mut text = Vec::new();
-    if !read_file(b"/proc/self/maps\0", &mut text) {
-        return None;
+/// Mappings as they are without what the engine has closed to writing.
+fn without_guards(read: Vec<Vma>, guarded: &[u64]) -> Vec<Vma> {
+    if guarded.is_empty() {
+        return read;
     }
-    let own = |vma: &Vma| !places::is_engine(vma.start, vma.end - vma.start);
-    let lines = text.split(|&b| b == b'\n');
-    let mut table: Vec<Vma> = Vec::new();
-    for mut vma in lines.filter_map(parse).filter(own) {
-        let closed = guarded.iter().any(|page| (vma.start..vma.end).contains(page));
-        if closed {
+    let mut table: Vec<Vma> = Vec::with_capacity(read.len());
+    for mut vma in read {
+        if guarded.iter().any(|page| (vma.start..vma.end).contains(page)) {
             vma.bits |= map_bits::WRITE;
         }
         match table.last_mut() {
-            Some(last) if !guarded.is_empty() && joins(last, &vma, guarded) => last.end = vma.end,
+            Some(last) if joins(last, &vma, guarded) => last.end = vma.end,
             _ => table.push(vma),
         }
     }
-    widen_stack(&mut table, stack_limit());
-    Some(table)
+    table
 }
 
 /// Whether two neighbours are apart only because the engine closed pages of one of them.
 fn joins(a: &Vma, b: &Vma, guarded: &[u64]) -> bool {
-    let touched = guarded.iter().any(|page| *page == b.start || page + 4096 == b.start);
+    let touched = guarded.iter().any(|page| *page == b.start || page + PAGE == b.start);
     let on = b.bits & map_bits::FILE == 0 || a.offset + (a.end - a.start) == b.offset;
     touched && a.end == b.start && a.bits == b.bits && on && a.path == b.path
-}
-
-fn parse(line: &[u8]) -> Option<Vma> {
-    let mut fields = line.splitn(6, |&b| b == b' ');
-    let mut range = fields.next()?.split(|&b| b == b'-');
-    let (start, end) = (hex(range.next()?)?, hex(range.next()?)?);
-    let rights = fields.next()?;
-    let offset = hex(fields.next()?)?;
-    let _device = fields.next()?;
-    let inode = fields.next()?;
-    let path = fields.next().unwrap_or_default().trim_ascii_start();
-    let bit = |at: usize, letter: u8, bit: u64| {
-        if rights.get(at) == Some(&letter) { bit } else { 0 }
-    };
-    let file = if inode == b"0" { 0 } else { map_bits::FILE };
-    let bits = bit(0, b'r', map_bits::READ)
-        | bit(1, b'w', map_bits::WRITE)
-        | bit(2, b'x', map_bits::EXEC)
-        | file;
-    Some(Vma { start, end, offset, bits, path: path.get(..MOST_PATH).unwrap_or(path).to_vec() })
-}
-
-fn hex(digits: &[u8]) -> Option<u64> {
-    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 fn stack_limit() -> Option<u64> {
@@ -166,11 +356,11 @@ fn stack_limit() -> Option<u64> {
 
 /// The kernel grows the first stack by itself, so all that it may become is its extent from the start.
 fn widen_stack(table: &mut [Vma], limit: Option<u64>) {
-    let Some(at) = table.iter().position(|vma| vma.path == b"[stack]") else { return };
+    let Some(at) = table.iter().position(|vma| vma.path == STACK) else { return };
     let below = at.checked_sub(1).map_or(0, |i| table[i].end.saturating_add(STACK_GAP));
     let stack = &mut table[at];
     let lowest = limit.map_or(0, |bytes| stack.end.saturating_sub(bytes));
-    stack.start = stack.start.min(lowest.max(below).next_multiple_of(4096));
+    stack.start = stack.start.min(lowest.max(below).next_multiple_of(PAGE));
 }
 
 /// Tells what one must hear who knows `old` to know `new`.
@@ -212,37 +402,4 @@ fn tell_map(ctx: &mut Ctx, vma: &Vma) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn table(lines: &[&str]) -> Vec<Vma> {
-        lines.iter().filter_map(|line| parse(line.as_bytes())).collect()
-    }
-
-    #[test]
-    fn lines_are_parsed() {
-        let t = table(&["7000-9000 r-xp 00001000 fe:00 12   /usr/lib/a b.so", "nonsense"]);
-        assert_eq!(t.len(), 1);
-        assert_eq!((t[0].start, t[0].end, t[0].offset), (0x7000, 0x9000, 0x1000));
-        assert_eq!(t[0].bits, map_bits::READ | map_bits::EXEC | map_bits::FILE);
-        assert_eq!(t[0].path, b"/usr/lib/a b.so");
-    }
-
-    #[test]
-    fn pages_that_the_engine_closed_are_joined_again() {
-        let t = table(&["1000-2000 rwxp 0 00:00 0", "2000-3000 rwxp 0 00:00 0"]);
-        assert!(joins(&t[0], &t[1], &[0x2000]));
-        assert!(joins(&t[0], &t[1], &[0x1000]));
-        assert!(!joins(&t[0], &t[1], &[0x5000]));
-    }
-
-    #[test]
-    fn the_stack_covers_its_limit_but_not_its_neighbour() {
-        let lines = ["1000-2000 rw-p 0 00:00 0", "800000-900000 rw-p 0 00:00 0 [stack]"];
-        let mut t = table(&lines);
-        widen_stack(&mut t, Some(0x20_0000));
-        assert_eq!(t[1].start, 0x70_0000);
-        widen_stack(&mut t, None);
-        assert_eq!(t[1].start, 0x10_2000);
-    }
-}
+mod tests;

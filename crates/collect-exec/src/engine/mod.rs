@@ -52,6 +52,7 @@ mod tell;
 mod thread;
 mod trace;
 mod translate;
+mod vmas;
 mod xstate;
 
 pub use entry::keep;

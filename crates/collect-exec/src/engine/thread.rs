@@ -13,7 +13,7 @@ use super::ctx::{Ctx, SIEVE_END};
 use super::decoded::Decoded;
 use super::glue;
 use super::lock::Lock;
-use super::maps::{self, Table};
+use super::maps::{self, Changed, Table};
 use super::native::Leaving;
 use super::signals::{Actions, AltStack, Queue};
 use super::state;
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn thread_main(ctx: *mut Ctx) {
     trace::begin(ctx);
     if let Some(life) = life {
         life.begin(sys::own_numbers().0);
-        maps::refresh(ctx);
+        maps::refresh(ctx, Changed::Anything);
     }
     trace::event(ctx, words::FS_BASE, ctx.fs);
     trace::event(ctx, words::GS_BASE, ctx.gs);

@@ -29,13 +29,14 @@ impl Shown {
 }
 
 /// A file for a program's output: unlike a pipe it may fill while nobody reads.
-fn fresh_file() -> PathBuf {
+pub fn fresh_file() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number}.out", std::process::id()))
 }
 
-fn read(path: &Path) -> String {
+/// What a program has written to such a file, which goes.
+pub fn read(path: &Path) -> String {
     let bytes = fs::read(path).expect("the program's output");
     fs::remove_file(path).expect("a file of ours");
     String::from_utf8_lossy(&bytes).into_owned()
@@ -205,7 +206,7 @@ fn programs_go_on_untraced_where_they_cannot_be_followed() {
     }
 }
 
-/// Threads that all live at once; recorded, so many take too long for a test.
+/// Threads that all live at once.
 #[test]
 fn a_crowd_of_threads_meets() {
     let program = guest::build("torture_processes.c", Link::Dynamic, &["-w"]);
@@ -214,5 +215,8 @@ fn a_crowd_of_threads_meets() {
         return;
     }
     let args = ["together", "1500"];
-    assert_eq!(engine(&program, &args, What::Nothing), alone(&program, &args));
+    let want = alone(&program, &args);
+    for what in [What::Nothing, What::All] {
+        assert_eq!(engine(&program, &args, what), want, "{what:?}");
+    }
 }

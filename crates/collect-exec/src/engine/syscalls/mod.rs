@@ -55,9 +55,7 @@ pub fn run(ctx: &mut Ctx) {
             sync::after_call(ctx, number, &args, value);
             tell_return(ctx, number, told_result(ctx, number, value));
             finish(ctx, value);
-            if maps::may_change(number, &args, value) {
-                maps::refresh(ctx);
-            }
+            maps::refresh(ctx, maps::changed(number, &args, value));
             reaped(ctx, number, &args, value);
         }
         Answer::Born => finish(ctx, 0),

@@ -108,9 +108,7 @@ pub fn run(ctx: &mut Ctx) {
             sync::after_call(ctx, number, &args, value);
             tell_return(ctx, i64::from(old), value);
             finish(ctx, value);
-            if maps::may_change(number, &args, value) {
-                maps::refresh(ctx);
-            }
+            maps::refresh(ctx, maps::changed(number, &args, value));
         }
         Answer::Born => finish(ctx, 0),
         Answer::Again => tell_return(ctx, i64::from(old), super::RESTART),

@@ -9,7 +9,7 @@ use ichnos_tap::Life;
 use super::{Answer, args, direct, finish, judged};
 use crate::engine::ctx::{Ctx, reg};
 use crate::engine::lock::Lock;
-use crate::engine::maps::{self, Table};
+use crate::engine::maps::{self, Changed, Table};
 use crate::engine::thread::Seed;
 use crate::engine::{alloc, count, gates, glue, sieved, state, sync, sys, tap, thread, trace};
 use crate::words;
@@ -194,6 +194,9 @@ fn clone_sharing(ctx: &mut Ctx, request: &Request) -> Answer {
         None => Arc::clone(&parent.maps),
         Some(_) => Arc::new(Lock::new(Table::default())),
     };
+    if request.flags & (CLONE_THREAD | CLONE_VFORK) == 0 {
+        maps::share();
+    }
     let life = numbers.own_life(request.flags);
     let (process, creator, engine_fs) = (numbers.process, ctx.id, ctx.engine_fs);
     let seed = Seed { actions, maps, engine_fs, process, creator, life };
@@ -223,7 +226,7 @@ fn clone_sharing(ctx: &mut Ctx, request: &Request) -> Answer {
         // The child has ended or replaced its program: its context is free again. It may have
         // changed the memory that it borrowed.
         thread::discard(child);
-        maps::refresh(ctx);
+        maps::refresh(ctx, Changed::Anything);
     }
     Answer::Value(result)
 }
@@ -324,7 +327,7 @@ fn become_process(ctx: &mut Ctx, numbers: &Numbers, flags: u64) {
     if let Some(life) = numbers.own_life(flags) {
         life.begin(sys::own_numbers().0);
     }
-    maps::refresh(ctx);
+    maps::refresh(ctx, Changed::Anything);
     trace::event(ctx, words::FS_BASE, ctx.fs);
     trace::event(ctx, words::GS_BASE, ctx.gs);
 }
