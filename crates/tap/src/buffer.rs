@@ -78,8 +78,12 @@ impl Header {
 
     /// Makes a free buffer owned; `None` if there is none.
     pub fn take(&self, kind: BufferKind, process: u32, thread: u32) -> Option<u32> {
+        // Looking is cheap where many threads look at many buffers; trying to change them is not.
         let free = |d: &Descriptor| {
-            d.state.compare_exchange(FREE, OWNED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            d.state.load(Ordering::Relaxed) == FREE
+                && d.state
+                    .compare_exchange(FREE, OWNED, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
         };
         let index = self.used().iter().position(free)?;
         let d = &self.used()[index];
@@ -183,7 +187,7 @@ impl Header {
         self.free(index)
     }
 
-    /// Gives a buffer back; whether threads wait for room, so that the caller must wake them.
+    /// Gives a buffer back; whether threads wait for room, so that the caller must wake one of them.
     #[must_use]
     pub fn free(&self, index: u32) -> bool {
         let Some(d) = self.used().get(index as usize) else { return false };

@@ -143,17 +143,18 @@ impl Channel {
         header.sleeping.store(0, Ordering::SeqCst);
     }
 
-    /// Gives a buffer back of which so many bytes were filled, and wakes who waits for one.
+    /// Gives a buffer back of which so many bytes were filled, and wakes one who waits for it: if others woke, too,
+    /// a crowd would look through all buffers for the one.
     pub fn free(&self, index: u32, len: u64) {
         if self.header().free_stale(index, len) {
-            wake(&self.header().room);
+            wake_one(&self.header().room);
         }
     }
 
     /// The same if nobody looks at what is in buffers.
     pub fn free_unseen(&self, index: u32) {
         if self.header().free(index) {
-            wake(&self.header().room);
+            wake_one(&self.header().room);
         }
     }
 }
@@ -179,6 +180,15 @@ pub fn wait(word: &AtomicU32, seen: u32, time: Duration) {
 
 /// Wakes all who wait on a shared word.
 pub fn wake(word: &AtomicU32) {
+    wake_some(word, i32::MAX);
+}
+
+/// Wakes one who waits on a shared word.
+fn wake_one(word: &AtomicU32) {
+    wake_some(word, 1);
+}
+
+fn wake_some(word: &AtomicU32, most: i32) {
     // SAFETY: the word lives across the call.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, most) };
 }
