@@ -92,8 +92,8 @@ pub fn refresh(ctx: &mut Ctx, changed: Changed) {
         table.put(parts);
         return;
     }
-    // Without the file what was told last must do.
-    let Some(mut new) = put_right(vmas::all) else { return };
+    // Without the file what was told last must do, until it can be read again.
+    let Some(mut new) = put_right(vmas::all) else { return table.doubt(EVERYTHING) };
     widen_stack(&mut new, stack_limit());
     tell(ctx, &table.told, &new);
     table.told = new;

@@ -42,6 +42,11 @@ pub fn run(ctx: &mut Ctx, number: i64) -> Answer {
         state.open(args[4], round(args[2]));
         state.invalidate(args[4], round(args[2]));
     }
+    if number == libc::SYS_shmat && args[2] & libc::SHM_REMAP as u64 != 0 {
+        // How much it replaces only the kernel knows.
+        state.open(0, u64::MAX);
+        state.invalidate(args[1], u64::MAX);
+    }
     let result = judged(number, args);
     note(&mut state.cache.lock().pages, number, &args, result);
     if number == libc::SYS_mmap && args[3] & SHARED != 0 && !sys::failed(result) {
