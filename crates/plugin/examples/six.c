@@ -55,8 +55,8 @@ struct random {
     uint32_t sample[4];
 };
 
-/* The two lines touched last of a set of four, in this order: still in all caches, and used in this sample. Touched
- * again, little changes. The second one is there only with the first. */
+/* The two lines touched last of a set of four, in this order: used in this sample, and still in all caches, but for the
+ * second one in the first cache. Touched again, little changes. The second one is there only with the first. */
 enum { LATE = LINES / 4 };
 struct late {
     uint64_t line[2];
@@ -245,9 +245,6 @@ static __attribute__((noinline)) void touch(struct six *six, struct thread *own,
     struct late *late = &own->late[line % LATE];
     forget(late, 1);
     modulo(six, own, line);
-    /* The line before it is still in all caches, unless it lay in the same frame of the first. */
-    if ((late->line[0] ^ line) % LINES == 0)
-        forget(late, 0);
     struct one *frame = &own->one_xor[(line ^ line / LINES) % LINES];
     if (frame->line != line)
         leaves(own, frame->line);
@@ -265,9 +262,11 @@ static inline void swap(uint64_t *lines) {
     lines[1] = first;
 }
 
-/* The second of a set: it and the first change places wherever they share a set. */
-static inline void again(struct thread *own, struct late *late, uint64_t line) {
+/* The second of a set: it and the first change places wherever they share a set, and may share a frame of the first
+ * cache. */
+static inline void again(struct six *six, struct thread *own, struct late *late, uint64_t line) {
     struct skewed *frame = late->frame[1];
+    direct(six, own, ONE, &own->one[line % LINES], line);
     swap(own->four[line % (LINES / 4)].line);
     if ((late->line[0] ^ line) % (LINES / 2) == 0)
         swap(own->two[line % (LINES / 2)].line);
@@ -282,7 +281,7 @@ static inline void reference(struct six *six, struct thread *own, uint64_t line)
     if (late->line[0] == line)
         late->time[0] = own->clock;
     else if (late->line[1] == line)
-        again(own, late, line);
+        again(six, own, late, line);
     else
         touch(six, own, line);
 }

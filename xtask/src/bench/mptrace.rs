@@ -238,11 +238,7 @@ pub(super) fn projects(folder: &Path) -> Result<Vec<Program>> {
     let compiler = format!("{} cc -- gcc", ichnos()[0]);
     let sql = |name: &str| vec![":memory:".to_owned(), format!(".read {name}.sql")];
     let all = [
-        (
-            "bzip2",
-            words("-9kc short.txt"),
-            words("-9kc long.txt long.txt long.txt long.txt long.txt long.txt"),
-        ),
+        ("bzip2", words("-9kc short.txt"), words(&format!("-9kc{}", " long.txt".repeat(10)))),
         ("lua", words("short.lua"), words("real.lua")),
         ("sqlite3", sql("short"), sql("real")),
         ("zstd", words("-q -9 -c short.txt"), words("-q -19 -c long.txt long.txt")),

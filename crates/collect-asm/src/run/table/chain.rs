@@ -38,12 +38,14 @@ pub(super) struct Chains {
 #[derive(Clone, Copy)]
 struct Followers {
     nodes: [u32; 2],
+    /// Their last blocks.
+    numbers: [u32; 2],
     /// How often something else did.
     others: u32,
 }
 
 impl Followers {
-    const NOBODY: Self = Self { nodes: [NONE; 2], others: 0 };
+    const NOBODY: Self = Self { nodes: [NONE; 2], numbers: [NONE; 2], others: 0 };
 }
 
 struct Node {
@@ -104,8 +106,9 @@ impl Tables {
 
     #[inline]
     fn follower(&self, followers: &Followers, number: u32) -> Option<(Link, &Node)> {
-        let node = |i: u32| self.chains.nodes.get(i as usize).filter(|n| n.number == number);
-        followers.nodes.iter().find_map(|i| node(*i).map(|n| (Link(*i), n)))
+        let which = followers.numbers.iter().position(|n| *n == number)?;
+        let node = *followers.nodes.get(which)?;
+        self.chains.nodes.get(node as usize).map(|of| (Link(node), of))
     }
 
     /// Plays a chain; nothing, and nothing is changed, if `inside` is not sure of a return address.
@@ -158,8 +161,10 @@ impl Tables {
         let made = self.extend((node, from), number, (blocks, made));
         let next = if made.is_some() { next } else { NEVER };
         self.chains.nodes.extend(made);
-        let slot = self.followers(node, from).and_then(|f| f.nodes.get_mut(place));
-        slot.into_iter().for_each(|slot| *slot = next);
+        if let Some(followers) = self.followers(node, from) {
+            followers.nodes[place] = next;
+            followers.numbers[place] = u32::try_from(number).unwrap_or(NONE);
+        }
     }
 
     fn followers(&mut self, link: Option<Link>, from: usize) -> Option<&mut Followers> {
