@@ -105,22 +105,28 @@ fn dilation(what: &str, rows: &[(&str, f64, Vec<Figures>)], of: impl Fn(&Figures
 fn stored(folder: &Path, programs: &[Program]) -> Result<()> {
     println!(
         "\n{:<12} {:>13} {:>9} {:>9} {:>11} {:>12}",
-        "program", "instructions", "raw B", "bits", "stored", "M refs/s"
+        "program", "instructions", "raw B", "bits", "stored", "M records/s"
     );
     let file = folder.join("stored.ichnos");
     let mut sums = [0.0; 4];
     for program in programs {
         let native = processor_time(folder, &[], program, &program.short)?.0;
-        let (_, dropped) = traced(folder, program, &program.short, "flow")?;
+        let (mut least, mut dropped) = traced(folder, program, &program.short, "flow")?;
         let count = [&ichnos()[..], &words("record --trace count --")].concat();
-        let (counting, text) = processor_time(folder, &count, program, &program.short)?;
+        let (mut counting, text) = processor_time(folder, &count, program, &program.short)?;
+        for _ in 1..ROUNDS {
+            let again = traced(folder, program, &program.short, "flow")?;
+            (least, dropped) = (least.min(again.0), again.1);
+            counting = counting.min(processor_time(folder, &count, program, &program.short)?.0);
+        }
         let numbers = numbers_in(&text);
         let [insns, references, ..] = numbers[..] else { bail!("no counts in `{text}`") };
         let path = file.display().to_string();
         let store = [&ichnos()[..], &words("record -q -o"), &[path, "--".into()]].concat();
         let (storing, _) = processor_time(folder, &store, program, &program.short)?;
         let bits = std::fs::metadata(&file)?.len() as f64 * 8.0;
-        let speed = (insns + references) / (counting - dropped.own).max(1e-9) / 1e6;
+        // What is dropped is stored and taken as well, and the copies are made: the rest is turning words into records.
+        let speed = (insns + references) / (counting - least).max(1e-9) / 1e6;
         println!(
             "{:<12} {insns:>13} {:>9.3} {:>9.3} {:>11.2} {speed:>12.1}",
             program.name,
