@@ -194,7 +194,7 @@ impl Tables {
         path.push(blocks.get(root)?);
         path.reverse();
         let met = self.blocks.get(number)?;
-        if !matches!(met.how, How::Table(_) | How::Steps) {
+        if matches!(met.how, How::New) {
             return None;
         }
         let (entry, len, event) = (met.entry, met.len, met.event);
