@@ -17,7 +17,8 @@ use super::ctx::{Ctx, reg};
 use super::{gates, glue, state, tap, trace};
 use crate::words;
 
-/// How many instructions run at most before the user's switch is looked at.
+/// How many instructions run at most before the user's switch is looked at. It is also looked at behind each system
+/// call: a program that mostly waits needs long for so many.
 const CHUNK: u64 = 1 << 20;
 
 /// What is to be recorded, in instructions of each thread's own.
@@ -125,6 +126,13 @@ pub fn expired(ctx: &mut Ctx) {
         trace::event(ctx, words::LEFT, ctx.rip);
         ctx.gap_from = done;
         record(ctx, false);
+    }
+}
+
+/// A thread stands behind a system call, before a block: the user's switch may have changed meanwhile.
+pub fn look(ctx: &mut Ctx) {
+    if state::get().counted {
+        expired(ctx);
     }
 }
 

@@ -125,6 +125,7 @@ fn left_by(ctx: &mut Ctx, exit: Exit, number: u64) -> Way {
             } else {
                 syscalls::run_old(ctx);
             }
+            count::look(ctx);
         }
         ExitKind::InPlace if native::aborts(ctx) => tell_place(ctx),
         ExitKind::InPlace => {
