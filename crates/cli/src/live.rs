@@ -352,6 +352,7 @@ impl LiveArgs {
     ) -> Result<(asm::Config, Option<Switcher>)> {
         let mut config = asm::Config::new(program, args.iter().cloned());
         config.level = self.opt.unwrap_or(self.choice.level());
+        config.one_by_one = self.opt.is_none();
         config.randomize = if self.aslr { asm::Randomize::System } else { asm::Randomize::Off };
         let Some((choice, switched)) = self.choice.inline()? else { return Ok((config, None)) };
         config.choice = Some(choice);

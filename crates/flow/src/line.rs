@@ -50,7 +50,7 @@ pub fn plan_line(region: &Region, options: &Options, first_slot: Slot) -> Result
         pieces.push(emitted.piece);
         start = end;
     }
-    Ok(Plan { pieces, next_slot: line.slot })
+    Ok(Plan { pieces, live: Vec::new(), next_slot: line.slot })
 }
 
 fn check(region: &Region) -> Result<(), Error> {

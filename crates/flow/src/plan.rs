@@ -20,6 +20,8 @@ use crate::{Error, emit};
 pub struct Plan {
     /// The pieces, in order of address. They cover the region's instructions.
     pub pieces: Vec<Piece>,
+    /// What is live before each instruction of the region, if that was asked for of more than the save points.
+    pub live: Vec<Live>,
     /// The first slot number that the plan does not use.
     pub next_slot: Slot,
 }
@@ -104,7 +106,7 @@ pub fn plan(region: &Region, options: &Options, first_slot: Slot) -> Result<Plan
                 .map(|emitted| emitted.piece)
         })
         .collect::<Result<_, _>>()?;
-    Ok(Plan { pieces, next_slot: slot })
+    Ok(Plan { pieces, live, next_slot: slot })
 }
 
 /// How a transfer is told to replay.

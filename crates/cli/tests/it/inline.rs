@@ -23,7 +23,10 @@ fn build(folder: &Folder, source: &str, flags: &str) -> String {
 }
 
 fn compared(folder: &Folder, source: &str, flags: &str, level: Level) -> Compared {
-    Stepped::new(build(folder, source, flags).as_ref()).compare(level)
+    let stepped = Stepped::new(build(folder, source, flags).as_ref());
+    let compared = stepped.compare(level);
+    assert!(stepped.compare_references() * 10 > compared.insns, "{source}: {compared:?}");
+    compared
 }
 
 #[test]
@@ -35,6 +38,7 @@ fn inline_equals_step_at_every_level_of_the_planner() {
             let compared = stepped.compare(level);
             assert!(compared.insns > 100_000 || source != "bare_sort.c", "{compared:?}");
         }
+        stepped.compare_references();
     }
 }
 
@@ -72,8 +76,10 @@ fn inline_equals_step_whoever_wrote_the_assembly() {
         }
         let line = format!("cc -- {line} own.c added.S -static -o own");
         good(ichnos(&folder, &line.split(' ').collect::<Vec<_>>()));
-        let found = Stepped::new(folder.path().join("own").as_ref()).compare(Level::Flow);
+        let stepped = Stepped::new(folder.path().join("own").as_ref());
+        let found = stepped.compare(Level::Flow);
         assert!(found.insns > 1000, "{line}: {found:?}");
+        assert!(stepped.compare_references() > 100, "{line}");
     }
 }
 
@@ -88,12 +94,16 @@ fn inline_equals_step_with_threads_children_jumps_and_traps() {
     folder.write("own.c", source.as_bytes());
     let line = "cc -- gcc -O2 -static -pthread own.c -o own";
     good(ichnos(&folder, &line.split(' ').collect::<Vec<_>>()));
-    let threads = Stepped::new(folder.path().join("own").as_ref()).compare(Level::Flow);
+    let stepped = Stepped::new(folder.path().join("own").as_ref());
+    let threads = stepped.compare(Level::Flow);
     assert_eq!(threads.threads, 4, "{threads:?}");
+    assert!(stepped.compare_references() > 150);
     let fork = compared(&folder, "forkexec.c", "-O2 -static", Level::Flow);
     assert!(fork.threads > 2 && fork.gaps > 5, "{fork:?}");
     compared(&folder, "jump.c", "-O2 -fPIC", Level::Flow);
-    compared(&folder, "trap.c", "-O2 -static", Level::Flow);
+    // It steps itself, and would step through what is stored one by one.
+    let steps = build(&folder, "trap.c", "-O2 -static");
+    Stepped::new(steps.as_ref()).compare(Level::Flow);
 }
 
 #[test]

@@ -63,6 +63,23 @@ impl Sink for Keep {
     }
 }
 
+/// Keeps references, by thread; takes nothing else.
+#[derive(Default)]
+struct References(BTreeMap<u32, Vec<Record>>);
+
+impl Sink for References {
+    type Error = Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        self.0.entry(batch.thread.0).or_default().extend_from_slice(batch.records);
+        Ok(true)
+    }
+
+    fn takes_references(&self) -> bool {
+        true
+    }
+}
+
 /// What a comparison found, for the caller to look at.
 #[derive(Debug)]
 pub struct Compared {
@@ -121,6 +138,25 @@ impl Stepped {
         let is_insn = |r: &&Record| matches!(r, Record::Insn { .. });
         let insns = self.kept.threads.values().flatten().filter(is_insn).count();
         Compared { insns, threads: self.kept.threads.len(), gaps: inline.gaps }
+    }
+}
+
+impl Stepped {
+    /// Records the program's references alone, one by one; panics where they differ. Answers how many there are.
+    pub fn compare_references(&self) -> usize {
+        let mut references = References::default();
+        let config = asm::Config::new(&self.program, self.args.iter().cloned());
+        let recorded = asm::record(&config, &mut references).expect("it can be recorded");
+        assert_eq!(recorded.status, self.status, "the program ended otherwise");
+        let is_reference = |r: &&Record| !matches!(r, Record::Insn { .. } | Record::Branch { .. });
+        let mut count = 0;
+        for (thread, records) in &self.kept.threads {
+            let expected: Vec<Record> = records.iter().filter(is_reference).copied().collect();
+            same(*thread, &expected, &references.0.remove(thread).unwrap_or_default());
+            count += expected.len();
+        }
+        assert!(references.0.values().all(Vec::is_empty), "threads");
+        count
     }
 }
 

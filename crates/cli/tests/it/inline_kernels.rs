@@ -64,6 +64,7 @@ fn kernels_equal_step() {
                 let compared = stepped.compare(*level);
                 assert!(compared.insns > 1000, "{source}: {compared:?}");
             }
+            assert!(stepped.compare_references() > 300, "{source}");
         }
     }
 }

@@ -11,6 +11,7 @@ use ichnos_trace::Register;
 use super::emit::{Emitter, Point, TAG, width};
 use super::image::Image;
 use super::points::{Planned, Points};
+use super::reference::{Form, Kinds};
 use super::region::{Group, World};
 use super::roadmap::Block;
 use super::switch::Flags;
@@ -26,18 +27,32 @@ pub(crate) fn emit(
     planned: &Planned<'_>,
     (base, points, ways): (u64, Option<&Points>, Option<&mut Ways>),
     calls: Option<Calls<'_>>,
-) -> Result<(Emitter, Vec<Block>), Error> {
+) -> Result<(Emitter, Vec<Block>, Kinds), Error> {
     let (world, options) = (planned.world, planned.options);
     let starts = points.map(|p| p.starts.clone()).unwrap_or_default();
     let emitter = Emitter { starts, ..Emitter::default() };
     let blocks = Vec::new();
     let scratch = Scratch::new();
-    let mut copier =
-        Copier { image, bias, base, world, options, points, ways, emitter, blocks, scratch, calls };
+    let (form, kinds) = (planned.form, Kinds::default());
+    let mut copier = Copier {
+        image,
+        bias,
+        base,
+        world,
+        options,
+        form,
+        points,
+        ways,
+        emitter,
+        blocks,
+        kinds,
+        scratch,
+        calls,
+    };
     for (group, plan) in planned.groups.iter().zip(planned.plans) {
         copier.group(group, plan)?;
     }
-    Ok((copier.emitter, copier.blocks))
+    Ok((copier.emitter, copier.blocks, copier.kinds))
 }
 
 /// Copies groups of functions one after the other.
@@ -48,11 +63,13 @@ struct Copier<'a> {
     base: u64,
     world: &'a World,
     options: &'a Options,
+    form: Form,
     /// Where threads can switch, if they can.
     points: Option<&'a Points>,
     ways: Option<&'a mut Ways>,
     emitter: Emitter,
     blocks: Vec<Block>,
+    kinds: Kinds,
     scratch: Scratch,
     /// The functions of a tool that are called, if there is one.
     calls: Option<Calls<'a>>,
@@ -86,7 +103,7 @@ impl Copier<'_> {
             let code = self.image.bytes(from, len).unwrap_or_default();
             self.blocks.push(Block::new(piece, these, code.to_vec(), turns));
             for turn in 0..turns {
-                self.piece(piece, these, (turn, turns), &ends)?;
+                self.piece((piece, plan), these, (turn, turns), &ends)?;
             }
             if self.lies_behind_jump() {
                 self.emitter.lay_ways();
@@ -104,7 +121,7 @@ impl Copier<'_> {
     /// One turn of a piece.
     fn piece(
         &mut self,
-        piece: &Piece,
+        (piece, plan): (&Piece, &Plan),
         insts: &[&Inst],
         (turn, turns): (usize, usize),
         ends: &HashMap<GuestVa, GuestVa>,
@@ -126,8 +143,14 @@ impl Copier<'_> {
             if let Some(points) = self.points.filter(|_| i == piece.insns.start && turn == 0) {
                 emitter.checks(points, inst.pc(), flags);
             }
+            let payload = self.blocks.last().and_then(|b| b.payload.as_ref());
+            if self.form == Form::References && payload.is_none() {
+                emitter.checks_from = None;
+                let live = plan.live.get(i).map_or(Set::ALL, |l| l.registers);
+                emitter.references(&mut self.kinds, inst, (live, used));
+                saves.by_ref().for_each(drop);
+            }
             while let Some(save) = saves.next_if(|s| s.at == i) {
-                let payload = self.blocks.last().and_then(|b| b.payload.as_ref());
                 let point = Point { piece, save, identifier, inst, payload, turn, turns, used };
                 emitter.save(&point, offset);
                 offset += save.stores.iter().map(|s| width(s.width)).sum::<usize>();

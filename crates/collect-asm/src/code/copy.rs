@@ -15,6 +15,7 @@ use super::encode::{Exec, Stretch, encode};
 use super::function::Function;
 use super::image::Image;
 use super::points::{Planned, Points};
+use super::reference::{Form, Kinds};
 use super::region::{Group, World, region};
 use super::roadmap::Block;
 use super::switch::{EXEC, GATE, RESUME, ROOM, Switching, Trigger};
@@ -68,6 +69,9 @@ pub(crate) struct Copy {
     places: Vec<(u32, GuestVa, u8)>,
     /// Sequences that store a record's first words, by their addresses.
     sites: Vec<Stretch>,
+    /// What it stores, and the sorts of references, if it stores those.
+    pub(crate) form: Form,
+    pub(crate) kinds: Kinds,
     /// How many noted functions could not be copied.
     pub(crate) left_out: usize,
     /// How large it is.
@@ -131,7 +135,7 @@ impl Copy {
     pub(crate) fn new(
         image: &Image,
         bias: u64,
-        options: &Options,
+        (options, form): (&Options, Form),
         (switching, tool): (Option<Switching>, Option<Tool>),
     ) -> Result<Self, Error> {
         let decode = |note| Function::decode(image, note, bias);
@@ -143,7 +147,8 @@ impl Copy {
                 Ok(plans) => {
                     let (world, groups) = (&world, &groups[..]);
                     let (habits, plans) = (&habits[..], &plans[..]);
-                    let planned = Planned { world, groups, habits, plans, options };
+                    let form = form.of(world);
+                    let planned = Planned { world, groups, habits, plans, options, form };
                     return lay_out(image, bias, &planned, (switching, tool));
                 }
                 Err(failed) => {
@@ -223,7 +228,7 @@ pub fn event_places(
     let how = Switching { trigger: Trigger::Shared, events, of: Vec::new() };
     // Copies lie near the program, wherever that is; so it must lie somewhere.
     let bias = if image.movable { 1 << 40 } else { 0 };
-    let copy = Copy::new(&image, bias, &level.into(), (Some(how), None))?;
+    let copy = Copy::new(&image, bias, (&level.into(), Form::Blocks), (Some(how), None))?;
     let is_event = copy.exec.iter().flat_map(|e| &e.events);
     let blocks = copy.blocks.iter().zip(is_event).filter(|(_, event)| **event);
     Ok(blocks.map(|(block, _)| GuestVa(block.entry.0.wrapping_sub(bias))).collect())
@@ -259,7 +264,7 @@ fn lay_out(
     let mut ways = points.as_mut().map(Ways::new).transpose()?;
     let calls = tool.as_ref().map(|tool| Calls { tool, page: base + tool::AT });
     let between = (base, points.as_ref(), ways.as_mut());
-    let (emitter, blocks) = emit(image, bias, planned, between, calls)?;
+    let (emitter, blocks, kinds) = emit(image, bias, planned, between, calls)?;
     let other = points.as_ref().map(|points| clone::clone(world, points));
     let encoded = encode(base, &emitter, other.as_ref())?;
     let labels = &encoded.labels;
@@ -298,6 +303,8 @@ fn lay_out(
         blocks,
         places,
         sites,
+        form: planned.form,
+        kinds,
         left_out: image.notes.len() - world.functions.len(),
         size: CodeSize {
             original: world.functions.iter().map(|f| f.insts.len() as u64).sum(),

@@ -132,7 +132,7 @@ pub(crate) fn name(number: u8) -> Name {
     NAMES[usize::from(number % 16)]
 }
 
-fn narrow(number: u8) -> Name {
+pub(super) fn narrow(number: u8) -> Name {
     const NAMES: [Name; 16] = [
         Name::EAX,
         Name::ECX,
@@ -491,7 +491,7 @@ impl Point<'_> {
 
 /// A register to use, and whether it must be put aside: then rather one that the block does not
 /// wait for.
-fn choose(taken: Set, live: Set, used: Set) -> (u8, bool) {
+pub(super) fn choose(taken: Set, live: Set, used: Set) -> (u8, bool) {
     let free = |r: &u8| !taken.has(Register(*r));
     let unwanted = CALLER_SAVED.without(live);
     match POINTERS.into_iter().filter(free).find(|r| unwanted.has(Register(*r))) {

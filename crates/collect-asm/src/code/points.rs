@@ -10,6 +10,7 @@ use ichnos_isa_x86::Flow;
 
 use super::convention::{Habit, returns_by_itself};
 use super::emit::COPY;
+use super::reference::Form;
 use super::region::{Group, World};
 use super::switch::{HEAD, INNER, Switching};
 
@@ -40,6 +41,7 @@ pub(crate) struct Planned<'a> {
     pub(crate) habits: &'a [Habit],
     pub(crate) plans: &'a [Plan],
     pub(crate) options: &'a Options,
+    pub(crate) form: Form,
 }
 
 impl Points {

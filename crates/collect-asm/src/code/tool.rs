@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 
 use iced_x86::{BlockEncoder, BlockEncoderOptions, Code, Instruction, InstructionBlock};
 use iced_x86::{MemoryOperand, Register as Name};
-use ichnos_isa_x86::{AddrWidth, Index, Inst, MemOperand, Rep, Role, Segment, Shape};
+use ichnos_isa_x86::{AddrExpr, AddrWidth, Index, Inst, MemOperand, Rep, Role, Segment, Shape};
 use object::read::elf::{Dyn, ElfFile64};
 use object::{Object, ObjectSymbol, elf};
 
-use super::emit::{ASIDE, ASIDE_TOO, Emitter, at, context, name};
+use super::emit::{ASIDE, ASIDE_TOO, Emitter, at, context, name, narrow};
 use super::ways::AWAY;
 use crate::Error;
 
@@ -207,8 +207,21 @@ impl Emitter {
     fn call_with(&mut self, calls: Calls<'_>, call: Call, operand: &MemOperand) {
         let address = &operand.address;
         self.store(context(ASIDE), RDI);
+        self.address(RDI, address);
+        if address.segment == Segment::Fs {
+            self.store(context(ASIDE_TOO), RAX);
+            self.push(Instruction::with1(Code::Rdfsbase_r64, Name::RAX));
+            let sum = MemoryOperand::new(Name::RDI, Name::RAX, 1, 0, 0, false, Name::None);
+            self.push(Instruction::with2(Code::Lea_r64_m, Name::RDI, sum));
+            self.load(RAX, context(ASIDE_TOO));
+        }
+        self.call_now(calls, call, operand.size);
+    }
+
+    /// Computes an address, without the segment's base.
+    pub(super) fn address(&mut self, to: u8, address: &AddrExpr) {
         match (address.base, address.index) {
-            (None, Index::None) => self.value(RDI, address.disp as u64),
+            (None, Index::None) => self.value(to, address.disp as u64),
             (base, index) => {
                 let (index, scale) = match index {
                     Index::Scaled(register, scale) => (name(register.number()), scale),
@@ -219,20 +232,12 @@ impl Emitter {
                 let size = if base == Name::None { 8 } else { 1 };
                 let place =
                     MemoryOperand::new(base, index, scale, address.disp, size, false, Name::None);
-                self.push(Instruction::with2(Code::Lea_r64_m, Name::RDI, place));
+                self.push(Instruction::with2(Code::Lea_r64_m, name(to), place));
             }
         }
         if address.width == AddrWidth::Bits32 {
-            self.push(Instruction::with2(Code::Mov_r32_rm32, Name::EDI, Name::EDI));
+            self.push(Instruction::with2(Code::Mov_r32_rm32, narrow(to), narrow(to)));
         }
-        if address.segment == Segment::Fs {
-            self.store(context(ASIDE_TOO), RAX);
-            self.push(Instruction::with1(Code::Rdfsbase_r64, Name::RAX));
-            let sum = MemoryOperand::new(Name::RDI, Name::RAX, 1, 0, 0, false, Name::None);
-            self.push(Instruction::with2(Code::Lea_r64_m, Name::RDI, sum));
-            self.load(RAX, context(ASIDE_TOO));
-        }
-        self.call_now(calls, call, operand.size);
     }
 
     /// Calls with the address in `rdi`, which was put aside.

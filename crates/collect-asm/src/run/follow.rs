@@ -15,6 +15,7 @@ use super::maps;
 use super::message::{Message, Where};
 use super::process::{Frame, Lane, Process, Thread, process_of};
 use super::setup::{Copies, TAP, arrived, prepare};
+use crate::code::Form;
 use crate::{CodeSize, Error};
 
 /// What the tracer saw.
@@ -32,6 +33,7 @@ pub(crate) struct Traced {
 pub(crate) struct Tracer<'a> {
     pub(super) config: &'a Config,
     options: Options,
+    form: Form,
     pub(super) pool: Arc<Pool>,
     tell: Sender<Message>,
     pub(super) freed: Receiver<u32>,
@@ -50,7 +52,7 @@ pub(crate) struct Tracer<'a> {
 
 impl<'a> Tracer<'a> {
     pub(crate) fn new(
-        (config, clock): (&'a Config, Clock),
+        (config, form, clock): (&'a Config, Form, Clock),
         pool: Arc<Pool>,
         tell: Sender<Message>,
         freed: Receiver<u32>,
@@ -59,6 +61,7 @@ impl<'a> Tracer<'a> {
         Self {
             config,
             options: config.level.into(),
+            form,
             pool,
             tell,
             freed,
@@ -254,7 +257,7 @@ impl<'a> Tracer<'a> {
 
     /// A process begins to run a program.
     fn begin_program(&mut self, task: Task) -> Result<(), Error> {
-        let copy = self.copies.of(task.0, (&self.options, self.config))?;
+        let copy = self.copies.of(task.0, (&self.options, self.form, self.config))?;
         let Some(process) = self.processes.get_mut(&task.0) else { return Ok(()) };
         process.copy.clone_from(&copy);
         let process = process.id;

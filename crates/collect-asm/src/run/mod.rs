@@ -28,6 +28,7 @@ use ichnos_base::{EndStatus, Sink};
 use ichnos_flow::Level;
 use ichnos_rt::{Clock, Layout, Pool, Randomize, times_of_children};
 
+use crate::code::Form;
 use crate::{CodeSize, Error, RecordError};
 pub use choice::{Choice, Events, When};
 use collect::Collector;
@@ -50,6 +51,9 @@ pub struct Config {
     pub randomize: Randomize,
     /// How much the planner may do.
     pub level: Level,
+    /// Whether references may be stored one by one if the sink takes nothing else: less work for the collector, more for
+    /// the program.
+    pub one_by_one: bool,
     /// How many buffers all threads share, at least as many as threads at once.
     pub buffers: u32,
     /// What is recorded, if not everything.
@@ -64,6 +68,7 @@ impl Config {
             args: args.into_iter().collect(),
             randomize: Randomize::Off,
             level: Level::Flow,
+            one_by_one: true,
             buffers: LAYOUT.buffers,
             choice: None,
         }
@@ -100,7 +105,11 @@ pub struct Outcome {
 /// If the program cannot be started or prepared, or the sink fails.
 pub fn record<S: Sink>(config: &Config, sink: &mut S) -> Result<Outcome, RecordError<S::Error>> {
     let clock = Clock::start();
-    run((config, clock), |pool, messages, free| {
+    let form = match config.one_by_one && sink.takes_references() {
+        true => Form::References,
+        false => Form::Blocks,
+    };
+    run((config, form, clock), |pool, messages, free| {
         let mut collector = Collector::new(sink, pool, (config, clock));
         for message in messages {
             if !collector.message(&message, free)? {
@@ -118,7 +127,7 @@ pub fn record<S: Sink>(config: &Config, sink: &mut S) -> Result<Outcome, RecordE
 ///
 /// If the program cannot be started or prepared.
 pub fn drain(config: &Config) -> Result<Outcome, Error> {
-    let done = run((config, Clock::start()), |_, messages, free| {
+    let done = run((config, Form::Blocks, Clock::start()), |_, messages, free| {
         messages.into_iter().for_each(|message| free.give_back(&message));
         Ok::<_, RecordError<std::convert::Infallible>>(0)
     });
@@ -131,7 +140,7 @@ pub fn drain(config: &Config) -> Result<Outcome, Error> {
 /// Starts the tracer and lets `consume` have its messages; that answers how many instructions
 /// it recorded.
 fn run<E>(
-    (config, clock): (&Config, Clock),
+    (config, form, clock): (&Config, Form, Clock),
     consume: impl FnOnce(
         Arc<Pool>,
         std::sync::mpsc::Receiver<Message>,
@@ -148,7 +157,8 @@ fn run<E>(
     let buffers = Buffers::new(give);
     std::thread::scope(|scope| {
         let shared = Arc::clone(&pool);
-        let tracer = scope.spawn(move || Tracer::new((config, clock), shared, tell, free).run());
+        let tracer =
+            scope.spawn(move || Tracer::new((config, form, clock), shared, tell, free).run());
         let consumed = consume(pool, messages, &buffers);
         let traced = tracer
             .join()

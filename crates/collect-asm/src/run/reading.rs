@@ -1,7 +1,7 @@
 //! A context's words, one after the other: tags and blocks.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{Event, GuestVa, Mode, Sink};
+use ichnos_base::{Event, GuestVa, Mode, Record, Sink};
 use ichnos_rt::Context;
 
 use super::collect::{BATCH, Lane, Result, Thread, Told, broken};
@@ -9,8 +9,9 @@ use super::stream::{Done, Held, Played, Until, turns};
 use super::table::{Extent, Tables};
 use crate::RecordError;
 use crate::code::{
-    BACK, BACK_LEN, Block, Copy, ENTERED, ENTERED_LEN, RESUMED, RESUMED_LEN, SWITCHED_OFF,
-    SWITCHED_OFF_LEN, SWITCHED_ON, SWITCHED_ON_LEN, TAG, turns_of_tag,
+    BACK, BACK_LEN, Block, Copy, ENTERED, ENTERED_LEN, Form, Kind, REFERENCE_LEN, RESUMED,
+    RESUMED_LEN, SWITCHED_OFF, SWITCHED_OFF_LEN, SWITCHED_ON, SWITCHED_ON_LEN, TAG, kind_of_tag,
+    turns_of_tag,
 };
 use crate::note::{u32_at, u64_at};
 
@@ -54,6 +55,8 @@ impl Reading<'_> {
             if let Some(turns) = turns_of_tag(tag) {
                 place.left = Some(turns);
                 place.at += TAG;
+            } else if kind_of_tag(tag).is_some() {
+                self.references(&mut place, (state, &mut of), told)?;
             } else if tag >= ENTERED {
                 place.at += self.event(tag, &mut place, (state, &mut of), told)?;
             } else {
@@ -142,7 +145,8 @@ impl Reading<'_> {
             return Err(self.bad(place, "there is no such block"));
         };
         self.close(entry, place, (state, of), told)?;
-        if state.at != Some(entry) && !std::mem::take(&mut of.side.fresh) {
+        let follows = state.at == Some(entry) || std::mem::take(&mut of.side.fresh);
+        if !follows && self.copy.form == Form::Blocks {
             told.gap(place.thread, state)?;
         }
         of.side.fresh = false;
@@ -214,6 +218,29 @@ impl Reading<'_> {
         Ok(())
     }
 
+    /// References that follow each other.
+    fn references<S: Sink>(
+        &mut self,
+        place: &mut Place,
+        (state, of): (&mut Thread, &mut Lane),
+        told: &mut Told<'_, S>,
+    ) -> Result<(), S::Error> {
+        // A block by itself has one instruction, so it does not matter where it led to.
+        self.close(GuestVa(0), place, (state, of), told)?;
+        let bytes = self.bytes.get(place.at..self.len).unwrap_or_default();
+        let before = told.out.records.len();
+        one_by_one(bytes, &self.copy.kinds.0, of.shadow.fs(), &mut told.out.records);
+        let read = told.out.records.len() - before;
+        if read == 0 {
+            return Err(self.bad(place, "there is no such reference"));
+        }
+        place.at += read * REFERENCE_LEN;
+        if told.out.records.len() >= BATCH {
+            told.flush(place.thread, state)?;
+        }
+        Ok(())
+    }
+
     fn is_copied(&self, address: u64) -> bool {
         self.copy.holds(address) || self.copy.exec.as_ref().is_some_and(|e| e.holds(address))
     }
@@ -232,7 +259,11 @@ impl Reading<'_> {
         };
         match tag {
             ENTERED => {
-                of.entered = Some([word(TAG)?, word(TAG + 8)?, word(TAG + 16)?]);
+                let [rsp, back, fs] = [word(TAG)?, word(TAG + 8)?, word(TAG + 16)?];
+                match self.copy.form {
+                    Form::Blocks => of.entered = Some([rsp, back, fs]),
+                    Form::References => of.shadow.called(rsp, fs),
+                }
                 Ok(ENTERED_LEN)
             }
             BACK => {
@@ -297,10 +328,25 @@ impl Reading<'_> {
         if let Some(ns) = stamp {
             told.timestamp(thread, state, ns)?;
         }
-        if let Some(expected) = expected.filter(|e| *e != seen) {
+        // Events are seen by their blocks.
+        let counted = self.copy.form == Form::Blocks;
+        if let Some(expected) = expected.filter(|e| counted && *e != seen) {
             let text = format!("a sample of {seen} events instead of {expected}");
             told.event(thread, Some(state), &Event::Marker { id: UNEVEN, text: &text })?;
         }
         told.mode(thread, state, Mode::Exec)
+    }
+}
+
+/// Makes records of references that follow each other, up to a batch.
+// By itself, so that all it needs finds a register.
+#[inline(never)]
+fn one_by_one(bytes: &[u8], kinds: &[Kind], fs: u64, records: &mut Vec<Record>) {
+    let room = BATCH.saturating_sub(records.len()).max(1);
+    for one in bytes.chunks_exact(REFERENCE_LEN).take(room) {
+        let kind = u32_at(one, 0).and_then(kind_of_tag).and_then(|number| kinds.get(number));
+        let (Some(kind), Some(addr)) = (kind, u64_at(one, TAG)) else { return };
+        let addr = GuestVa(addr.wrapping_add(fs & kind.from_fs));
+        records.push(kind.kind.record(kind.flags, kind.size, addr));
     }
 }

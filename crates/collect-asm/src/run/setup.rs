@@ -15,8 +15,8 @@ use ichnos_rt::{Change, Pool, Resume, Stop, Thread, Word, wait};
 use super::Config;
 use crate::Error;
 use crate::code::{
-    Call, Copy, FIND_OBJECT, FROM_LABELS, HOOKED, Image, Patch, Switched, TO_INST, Tool, hook,
-    symbol,
+    Call, Copy, FIND_OBJECT, FROM_LABELS, Form, HOOKED, Image, Patch, Switched, TO_INST, Tool,
+    hook, symbol,
 };
 
 /// Where the shared memory lies in every traced process: far from everything else, so that
@@ -61,7 +61,7 @@ impl Copies {
     pub(crate) fn of(
         &mut self,
         pid: i32,
-        (options, config): (&Options, &Config),
+        (options, form, config): (&Options, Form, &Config),
     ) -> Result<Option<Arc<Copy>>, Error> {
         let link = format!("/proc/{pid}/exe");
         let Ok(path) = fs::read_link(&link) else { return Ok(None) };
@@ -81,7 +81,7 @@ impl Copies {
             noted.map(|own| GuestVa(own.wrapping_add(bias))).ok_or_else(missing)
         };
         let tool = Tool::of(link.as_ref());
-        let copy = Copy::new(&image, bias, options, (config.switching(find)?, tool))?;
+        let copy = Copy::new(&image, bias, (options, form), (config.switching(find)?, tool))?;
         let copy = (!copy.blocks.is_empty()).then(|| Arc::new(copy));
         self.0.insert(key, copy.clone());
         Ok(copy)

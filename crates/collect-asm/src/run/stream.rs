@@ -350,7 +350,8 @@ impl Shadow {
         &mut self.slots[usize::from(register.0) % Register::COUNT]
     }
 
-    const fn fs(&self) -> u64 {
+    /// The base of `fs`.
+    pub(super) const fn fs(&self) -> u64 {
         self.slots[FS as usize]
     }
 }

@@ -1,0 +1,141 @@
+//! References stored one by one, for who wants nothing else.
+//!
+//! Before each instruction that touches memory P_inst stores what it touches: a tag that tells the sort, and the address.
+//! Nothing else is stored of blocks, so nothing is to be worked out from them afterwards: a reader that follows some ten
+//! million blocks a second would spend most of its time on guessing wrong which comes next. Instructions whose accesses
+//! vary are blocks by themselves, as ever.
+//!
+//! An instruction that a signal interrupts was told before the handler's, since it is stored before it runs.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use iced_x86::{Code, Instruction};
+use ichnos_base::AccessFlags;
+use ichnos_flow::{Effect, Set};
+use ichnos_isa_x86::{Index, Inst, MemOperand, Reg, Rep, Role, Segment, Shape};
+use ichnos_lift::lift;
+use ichnos_trace::{RefKind, Register};
+
+use super::emit::{ASIDE, ASIDE_TOO, Emitter, PLACE, TAG, at, choose, context};
+use super::region::World;
+
+/// What P_inst stores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// Which blocks run, and the registers that their references come from.
+    Blocks,
+    /// References.
+    References,
+}
+
+impl Form {
+    /// This form, if all that these functions do can be told in it.
+    pub(crate) fn of(self, world: &World) -> Self {
+        let mut insts = world.functions.iter().flat_map(|f| &f.insts);
+        match self {
+            Self::References if insts.all(can_be_told) => Self::References,
+            _ => Self::Blocks,
+        }
+    }
+}
+
+/// The upper bits of a reference's tag; no block has so high a number. The others are the number of its [`Kind`]. The
+/// address follows, 8 bytes.
+const REFERENCE: u32 = 0xfd00_0000;
+const NUMBER: u32 = 0x00ff_ffff;
+/// Bytes of tag and address.
+pub(crate) const REFERENCE_LEN: usize = TAG + 8;
+
+/// The number of a reference's kind, if a tag is that of one.
+#[inline]
+pub(crate) const fn kind_of_tag(tag: u32) -> Option<usize> {
+    if tag & !NUMBER == REFERENCE { Some((tag & NUMBER) as usize) } else { None }
+}
+
+/// A sort of references.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Kind {
+    pub(crate) kind: RefKind,
+    pub(crate) flags: AccessFlags,
+    pub(crate) size: u32,
+    /// All ones if the address counts from the base of `fs`, else zero.
+    pub(crate) from_fs: u64,
+}
+
+/// All sorts of references that a program makes.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Kinds(pub(crate) Vec<Kind>);
+
+impl Kinds {
+    fn tag(&mut self, kind: RefKind, operand: &MemOperand) -> u32 {
+        let MemOperand { flags, size, .. } = *operand;
+        let from_fs = if operand.address.segment == Segment::Fs { u64::MAX } else { 0 };
+        let kind = Kind { kind, flags, size, from_fs };
+        let known = self.0.iter().position(|k| *k == kind);
+        let number = known.unwrap_or_else(|| {
+            self.0.push(kind);
+            self.0.len() - 1
+        });
+        REFERENCE | number as u32
+    }
+}
+
+/// Whether an instruction's accesses can be told: one by one, or as those of a block by itself.
+fn can_be_told(inst: &Inst) -> bool {
+    let plain = |m: &MemOperand| {
+        matches!(m.shape, Shape::Plain | Shape::String(Rep::Once))
+            && !matches!(m.address.index, Index::LowByte(_))
+    };
+    inst.memory().iter().all(plain) || lift(inst).effects.contains(&Effect::Flex)
+}
+
+const fn kinds(role: Role) -> &'static [RefKind] {
+    match role {
+        Role::Load => &[RefKind::Load],
+        Role::Store => &[RefKind::Store],
+        Role::Both => &[RefKind::Load, RefKind::Store],
+        Role::Prefetch => &[RefKind::Prefetch],
+        Role::Flush => &[RefKind::Flush],
+    }
+}
+
+impl Emitter {
+    /// Before an instruction: what it touches. Registers that are not live may be used, those that the block does not use
+    /// rather than others.
+    pub(crate) fn references(&mut self, known: &mut Kinds, inst: &Inst, (live, used): (Set, Set)) {
+        if inst.memory().is_empty() {
+            return;
+        }
+        let inputs = inst.effects().inputs;
+        let taken: Set =
+            inputs.iter().filter_map(Reg::as_gpr).map(|r| Register(r.number())).collect();
+        let (pointer, aside) = choose(taken, live, used);
+        let (value, aside_too) = choose(taken.or(Set::only(Register(pointer))), live, used);
+        let begin = self.instrs.len();
+        if aside {
+            self.store(context(ASIDE), pointer);
+        }
+        if aside_too {
+            self.store(context(ASIDE_TOO), value);
+        }
+        let from = self.instrs.len();
+        self.load(pointer, context(PLACE));
+        let mut offset = 0;
+        for operand in inst.memory() {
+            self.address(value, &operand.address);
+            for kind in kinds(operand.role) {
+                let tag = known.tag(*kind, operand);
+                self.push(Instruction::with2(Code::Mov_rm32_imm32, at(pointer, offset), tag));
+                self.store(at(pointer, offset + TAG as i64), value);
+                offset += REFERENCE_LEN as i64;
+            }
+        }
+        self.advance(pointer, usize::try_from(offset).unwrap_or(0));
+        self.site(begin, from);
+        if aside_too {
+            self.load(value, context(ASIDE_TOO));
+        }
+        if aside {
+            self.load(pointer, context(ASIDE));
+        }
+    }
+}
