@@ -147,7 +147,8 @@ impl Copier<'_> {
             if self.form == Form::References && payload.is_none() {
                 emitter.checks_from = None;
                 let live = plan.live.get(i).map_or(Set::ALL, |l| l.registers);
-                emitter.references(&mut self.kinds, inst, (live, used));
+                let rest = insts.get(i - piece.insns.start..).unwrap_or_default();
+                emitter.references(&mut self.kinds, rest, (live, used), &mut self.scratch);
                 saves.by_ref().for_each(drop);
             }
             while let Some(save) = saves.next_if(|s| s.at == i) {

@@ -20,6 +20,7 @@ use ichnos_trace::{Register, Width};
 
 use super::convention::CALLER_SAVED;
 use super::flex::{Item, MaskWidth, Payload};
+use super::reference::Run;
 use super::region::TARGET;
 use super::switch::EVENT;
 use super::turns;
@@ -50,7 +51,7 @@ pub(super) const ASIDE_TOO: i64 = 16;
 
 /// Registers that can be the pointer, the likeliest dead first. Those that calls keep are only
 /// put aside, never taken for dead: an exception may continue where they are wanted.
-const POINTERS: [u8; 15] = [11, 10, 9, 8, 0, 1, 2, 6, 7, 3, 12, 13, 14, 15, 5];
+pub(super) const POINTERS: [u8; 15] = [11, 10, 9, 8, 0, 1, 2, 6, 7, 3, 12, 13, 14, 15, 5];
 
 /// The sequence that stores a record's first words; it can begin again. Numbers of
 /// instructions.
@@ -87,6 +88,8 @@ pub(crate) struct Emitter {
     /// Ways out of loops that were not laid out yet: turn and where they lead.
     pub(super) ways: Vec<(u64, usize, GuestVa)>,
     pub(super) next_way: u64,
+    /// The run of references that was begun.
+    pub(super) run: Option<Run>,
     /// The first of the checks before the block that comes next, if there are any.
     pub(super) checks_from: Option<usize>,
     /// Functions whose entries are events.

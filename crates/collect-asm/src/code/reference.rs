@@ -5,17 +5,22 @@
 //! million blocks a second would spend most of its time on guessing wrong which comes next. Instructions whose accesses
 //! vary are blocks by themselves, as ever.
 //!
-//! An instruction that a signal interrupts was told before the handler's, since it is stored before it runs.
+//! References of instructions that follow each other without a transfer are a *run*: the place in the buffer is moved on once,
+//! by the last of them. What is stored of an instruction that a signal interrupts is told before or after what the handler
+//! does; if a handler never returns, what was stored of the run that it interrupted is not told.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use iced_x86::{Code, Instruction};
 use ichnos_base::AccessFlags;
 use ichnos_flow::{Effect, Set};
-use ichnos_isa_x86::{Index, Inst, MemOperand, Reg, Rep, Role, Segment, Shape};
+use ichnos_isa_x86::{
+    Flow, Index, Inst, MemOperand, Reg, RegSet, Rep, Role, Scratch, Segment, Shape,
+};
 use ichnos_lift::lift;
 use ichnos_trace::{RefKind, Register};
 
-use super::emit::{ASIDE, ASIDE_TOO, Emitter, PLACE, TAG, at, choose, context};
+use super::convention::CALLER_SAVED;
+use super::emit::{ASIDE, ASIDE_TOO, Emitter, PLACE, POINTERS, TAG, at, choose, context};
 use super::region::World;
 
 /// What P_inst stores.
@@ -98,17 +103,73 @@ const fn kinds(role: Role) -> &'static [RefKind] {
     }
 }
 
-impl Emitter {
-    /// Before an instruction: what it touches. Registers that are not live may be used, those that the block does not use
-    /// rather than others.
-    pub(crate) fn references(&mut self, known: &mut Kinds, inst: &Inst, (live, used): (Set, Set)) {
-        if inst.memory().is_empty() {
-            return;
+/// The most references of a run: they must fit into what lies behind a buffer.
+const MOST: usize = 64;
+
+/// Instructions without a transfer between them, whose references go to one piece of the buffer: a register that none of
+/// them uses points there all the while.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Run {
+    pointer: u8,
+    /// References in all, and those that are stored already.
+    all: usize,
+    stored: usize,
+}
+
+impl Run {
+    /// The longest run that begins with the first of these instructions of a block, if no register is wanted besides `live`.
+    fn from(insts: &[&Inst], live: Set, scratch: &mut Scratch) -> Option<Self> {
+        let mut free = CALLER_SAVED.without(live);
+        let (mut run, mut count) = (None, 0);
+        for inst in insts {
+            let effects = inst.effects_with(scratch);
+            let registers = |of: &RegSet| -> Set {
+                of.iter().filter_map(Reg::as_gpr).map(|r| Register(r.number())).collect()
+            };
+            free = free.without(registers(&effects.inputs));
+            count += inst.memory().iter().map(|m| kinds(m.role).len()).sum::<usize>();
+            let pointer = POINTERS.into_iter().find(|r| free.has(Register(*r)));
+            let Some(pointer) = pointer.filter(|_| count <= MOST) else { break };
+            if !inst.memory().is_empty() {
+                run = Some(Self { pointer, all: count, stored: 0 });
+            }
+            if inst.flow() != Flow::Next {
+                break;
+            }
+            free = free.without(registers(&effects.written));
         }
-        let inputs = inst.effects().inputs;
-        let taken: Set =
-            inputs.iter().filter_map(Reg::as_gpr).map(|r| Register(r.number())).collect();
-        let (pointer, aside) = choose(taken, live, used);
+        run
+    }
+
+    const fn begins(&self) -> bool {
+        self.stored == 0
+    }
+}
+
+impl Emitter {
+    /// Before an instruction: what it touches. The instruction is the first of these of its block; registers that are not
+    /// live may be used, those that the block does not use rather than others.
+    pub(crate) fn references(
+        &mut self,
+        known: &mut Kinds,
+        insts: &[&Inst],
+        (live, used): (Set, Set),
+        scratch: &mut Scratch,
+    ) {
+        let Some(inst) = insts.first().filter(|inst| !inst.memory().is_empty()) else { return };
+        let count = inst.memory().iter().map(|m| kinds(m.role).len()).sum();
+        let taken: Set = {
+            let inputs = &inst.effects_with(scratch).inputs;
+            inputs.iter().filter_map(Reg::as_gpr).map(|r| Register(r.number())).collect()
+        };
+        let (run, aside) = match self.run.take().or_else(|| Run::from(insts, live, scratch)) {
+            Some(run) => (run, false),
+            None => {
+                let (pointer, aside) = choose(taken, live, used);
+                (Run { pointer, all: count, stored: 0 }, aside)
+            }
+        };
+        let Run { pointer, all, stored } = run;
         let (value, aside_too) = choose(taken.or(Set::only(Register(pointer))), live, used);
         let begin = self.instrs.len();
         if aside {
@@ -118,8 +179,17 @@ impl Emitter {
             self.store(context(ASIDE_TOO), value);
         }
         let from = self.instrs.len();
-        self.load(pointer, context(PLACE));
-        let mut offset = 0;
+        let len = all * REFERENCE_LEN;
+        if run.begins() {
+            self.load(pointer, context(PLACE));
+        }
+        if run.begins() && all > count {
+            // If there is no room for the run, that is found out here.
+            let last = at(pointer, len as i64 - 1);
+            self.push(Instruction::with2(Code::Mov_rm8_imm8, last, 0u32));
+            self.site(begin, from);
+        }
+        let mut offset = (stored * REFERENCE_LEN) as i64;
         for operand in inst.memory() {
             self.address(value, &operand.address);
             for kind in kinds(operand.role) {
@@ -129,8 +199,15 @@ impl Emitter {
                 offset += REFERENCE_LEN as i64;
             }
         }
-        self.advance(pointer, usize::try_from(offset).unwrap_or(0));
-        self.site(begin, from);
+        let stored = stored + count;
+        if stored == all {
+            self.advance(pointer, len);
+        } else {
+            self.run = Some(Run { stored, ..run });
+        }
+        if all == count {
+            self.site(begin, from);
+        }
         if aside_too {
             self.load(value, context(ASIDE_TOO));
         }
