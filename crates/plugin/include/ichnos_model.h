@@ -86,8 +86,7 @@ typedef struct ichnos_report {
 /* In a model's `flags`: tell it of samples. */
 #define ICHNOS_TELL_SAMPLES 1u
 /* In a model's `flags`: it looks at kinds 1 to 4 alone, so that others may be left out; then instructions may not be
- * counted, either (`insns_before` is 0), and what an instruction touches that a signal interrupts may come before or
- * after what the handler does, or not at all if that never returns. */
+ * counted, either (`insns_before` is 0). */
 #define ICHNOS_REFERENCES_ONLY 2u
 
 /* A model's functions. Those marked optional may be NULL. */

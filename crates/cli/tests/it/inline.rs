@@ -106,6 +106,34 @@ fn inline_equals_step_with_threads_children_jumps_and_traps() {
     Stepped::new(steps.as_ref()).compare(Level::Flow);
 }
 
+/// Instructions that fault in the middle of a block, left by a jump or gone on with.
+#[test]
+fn what_was_done_before_a_fault_is_told() {
+    let folder = Folder::new();
+    folder.write(
+        "own.c",
+        b"#include <setjmp.h>\n#include <signal.h>\n#include <sys/mman.h>\n\
+          static sigjmp_buf back; static volatile int all[8], *page; static volatile int jumps;\n\
+          static void on_fault(int s) { (void)s; if (jumps) siglongjmp(back, 1);\n\
+          mprotect((void *)page, 4096, PROT_READ | PROT_WRITE); }\n\
+          __attribute__((noinline)) static void go(volatile int *x, volatile int *y, volatile int *z) {\n\
+          *x = 1; *y += 2; *z = 3; *x = 4; y[1] = 5; }\n\
+          int main(void) { struct sigaction a = {0}; a.sa_handler = on_fault; sigaction(SIGSEGV, &a, 0);\n\
+          page = mmap(0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n\
+          for (volatile int i = 0; i < 12; i++) { jumps = i % 3 != 0;\n\
+          mprotect((void *)page, 4096, PROT_NONE);\n\
+          if (!sigsetjmp(back, 1)) go(all, all + 1, i % 2 ? page : all + 3); }\n\
+          return all[0] + all[1]; }\n",
+    );
+    let line = "cc -- gcc -O2 -static own.c -o own";
+    good(ichnos(&folder, &line.split(' ').collect::<Vec<_>>()));
+    let stepped = Stepped::new(folder.path().join("own").as_ref());
+    for level in Level::ALL {
+        assert!(stepped.compare(level).insns > 200);
+    }
+    assert!(stepped.compare_references() > 100);
+}
+
 #[test]
 fn gathers_masks_and_strings_are_told_lane_by_lane() {
     let folder = Folder::new();

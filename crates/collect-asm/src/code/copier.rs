@@ -166,6 +166,7 @@ impl Copier<'_> {
                 (Flow::JumpIndirect, Some((points, _))) => emitter.computed(points, inst),
                 _ => emitter.own(inst, copied),
             }
+            emitter.midway();
             if let Some(payload) = self.blocks.last().and_then(|b| b.payload.as_ref()) {
                 emitter.after(payload);
             }

@@ -15,7 +15,7 @@ use super::encode::{Exec, Stretch, encode};
 use super::function::Function;
 use super::image::Image;
 use super::points::{Planned, Points};
-use super::reference::{Form, Kinds};
+use super::reference::{Form, Kinds, Midway};
 use super::region::{Group, World, region};
 use super::roadmap::Block;
 use super::switch::{EXEC, GATE, RESUME, ROOM, Switching, Trigger};
@@ -69,6 +69,8 @@ pub(crate) struct Copy {
     places: Vec<(u32, GuestVa, u8)>,
     /// Sequences that store a record's first words, by their addresses.
     sites: Vec<Stretch>,
+    /// From which offsets on how much of a run of references is done, or nothing.
+    midways: Vec<(u32, Option<Midway>)>,
     /// What it stores, and the sorts of references, if it stores those.
     pub(crate) form: Form,
     pub(crate) kinds: Kinds,
@@ -207,6 +209,13 @@ impl Copy {
         self.site(addr).is_none_or(|s| addr >= s.stored)
     }
 
+    /// How much of a run of references is done at an address, and not told yet.
+    pub(crate) fn midway(&self, addr: u64) -> Option<Midway> {
+        let offset = u32::try_from(addr.checked_sub(self.base)?).ok()?;
+        let i = self.midways.partition_point(|(at, _)| *at <= offset).checked_sub(1)?;
+        self.midways[i].1
+    }
+
     fn site(&self, addr: u64) -> Option<&Stretch> {
         let i = self.sites.partition_point(|s| s.begin <= addr).checked_sub(1)?;
         self.sites.get(i)
@@ -276,6 +285,8 @@ fn lay_out(
     let address = |i: usize| base + known.get(i).map_or(0, |o| u64::from(*o));
     let sites = emitter.sites.iter().map(|s| Stretch::new(s, address));
     let sites = sites.chain(ways.sites.iter().copied()).collect();
+    let midway = |(i, midway): &(usize, _)| Some((*known.get(*i)?, *midway));
+    let midways = emitter.midways.iter().filter_map(midway).collect();
     let ends = emitter.ends.iter().map(|(f, i)| (*f, address(*i))).collect();
     let mut code = encoded.code;
     let len = code.len();
@@ -303,6 +314,7 @@ fn lay_out(
         blocks,
         places,
         sites,
+        midways,
         form: planned.form,
         kinds,
         left_out: image.notes.len() - world.functions.len(),

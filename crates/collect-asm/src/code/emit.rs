@@ -20,7 +20,7 @@ use ichnos_trace::{Register, Width};
 
 use super::convention::CALLER_SAVED;
 use super::flex::{Item, MaskWidth, Payload};
-use super::reference::Run;
+use super::reference::{Midway, Run};
 use super::region::TARGET;
 use super::switch::EVENT;
 use super::turns;
@@ -90,6 +90,8 @@ pub(crate) struct Emitter {
     pub(super) next_way: u64,
     /// The run of references that was begun.
     pub(super) run: Option<Run>,
+    /// From which instructions on how much of a run is done that is not told yet, or nothing.
+    pub(crate) midways: Vec<(usize, Option<Midway>)>,
     /// The first of the checks before the block that comes next, if there are any.
     pub(super) checks_from: Option<usize>,
     /// Functions whose entries are events.

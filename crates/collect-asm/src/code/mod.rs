@@ -28,7 +28,7 @@ pub(crate) use copy::{Copy, Patch, Switched};
 pub(crate) use emit::{ENTERED, ENTERED_LEN, TAG};
 pub(crate) use hook::{ENOUGH as HOOKED, NAME as FIND_OBJECT, hook};
 pub(crate) use image::{Image, symbol};
-pub(crate) use reference::{Form, Kind, REFERENCE_LEN, kind_of_tag};
+pub(crate) use reference::{Form, Kind, Midway, REFERENCE_LEN, kind_of_tag};
 pub(crate) use roadmap::{Block, Exit, Op};
 pub(crate) use switch::{
     BACK, BACK_LEN, COUNT, FROM_LABELS, RESUMED, RESUMED_LEN, STATE, SWITCHED_OFF,

@@ -6,8 +6,9 @@
 //! vary are blocks by themselves, as ever.
 //!
 //! References of instructions that follow each other without a transfer are a *run*: the place in the buffer is moved on once,
-//! by the last of them. What is stored of an instruction that a signal interrupts is told before or after what the handler
-//! does; if a handler never returns, what was stored of the run that it interrupted is not told.
+//! by the last of them. Since references are stored before their instruction runs, and the place is moved on later or earlier, the
+//! tracer corrects the place if a signal comes in between ([`Midway`]): what is told is what was done. Only the address that an
+//! interrupted return or computed jump reads is told before what the handler does.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use iced_x86::{Code, Instruction};
@@ -146,6 +147,15 @@ impl Run {
     }
 }
 
+/// Where the place in the buffer does not tell what was done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Midway {
+    /// Inside a run: so many bytes from where this register points are of instructions that are done.
+    Behind { pointer: u8, bytes: u64 },
+    /// So many bytes before the place are of an instruction that is not done.
+    Ahead { bytes: u64 },
+}
+
 impl Emitter {
     /// Before an instruction: what it touches. The instruction is the first of these of its block; registers that are not
     /// live may be used, those that the block does not use rather than others.
@@ -200,10 +210,15 @@ impl Emitter {
             }
         }
         let stored = stored + count;
-        if stored == all {
-            self.advance(pointer, len);
-        } else {
+        if stored < all {
             self.run = Some(Run { stored, ..run });
+        } else {
+            self.advance(pointer, len);
+            let bytes = (count * REFERENCE_LEN) as u64;
+            // What stands for a return or a computed jump stores more.
+            let plain = !matches!(inst.flow(), Flow::Return | Flow::JumpIndirect);
+            let ahead = plain.then_some(Midway::Ahead { bytes });
+            self.midways.push((self.instrs.len(), ahead));
         }
         if all == count {
             self.site(begin, from);
@@ -213,6 +228,18 @@ impl Emitter {
         }
         if aside {
             self.load(pointer, context(ASIDE));
+        }
+    }
+
+    /// Behind an instruction of the program's own: what is stored of it is done.
+    pub(crate) fn midway(&mut self) {
+        let last = self.midways.last().and_then(|(_, midway)| *midway);
+        let next = self.run.map(|Run { pointer, stored, .. }| Midway::Behind {
+            pointer,
+            bytes: (stored * REFERENCE_LEN) as u64,
+        });
+        if next != last {
+            self.midways.push((self.instrs.len(), next));
         }
     }
 }

@@ -9,9 +9,18 @@ use super::message::{Message, Moment};
 use super::process::{Frame, Lane, processor_of};
 use super::setup::TAP;
 use crate::Error;
-use crate::code::{COUNT, IN_TOOL, STATE, TURNS};
+use crate::code::{COUNT, IN_TOOL, Midway, STATE, TURNS};
 
 const PAGE: u64 = 4096;
+
+/// Whether it is seen that an interrupted thread goes on where it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Returns {
+    /// It is, or it never does.
+    Seen,
+    /// Nobody looks.
+    Unseen,
+}
 
 impl Tracer<'_> {
     /// A new context with a buffer.
@@ -116,6 +125,32 @@ impl Tracer<'_> {
         Ok(())
     }
 
+    /// A signal comes: a thread's place in its buffer becomes that behind what it has done. Answers how many bytes it goes on by
+    /// when the thread goes on. If it is not known whether that will be seen, nothing is taken back.
+    pub(super) fn interrupted(&self, task: Task, regs: &Regs, returns: Returns) -> u64 {
+        let Some(thread) = self.threads.get(&task.0) else { return 0 };
+        let copy = self.processes.get(&thread.pid).and_then(|p| p.copy.as_ref());
+        let Some((copy, lane)) = copy.zip(thread.lanes.last()) else { return 0 };
+        match copy.midway(regs.rip) {
+            Some(Midway::Behind { pointer, bytes }) => {
+                let place = register(regs, pointer).wrapping_add(bytes);
+                self.pool.set_word(self.pool.layout().context(lane.context), place);
+                0
+            }
+            Some(Midway::Ahead { bytes }) if returns == Returns::Seen => {
+                self.goes_on(lane.context, bytes.wrapping_neg());
+                bytes
+            }
+            _ => 0,
+        }
+    }
+
+    /// A context's place in its buffer goes on by so many bytes.
+    pub(super) fn goes_on(&self, context: Context, bytes: u64) {
+        let at = self.pool.layout().context(context);
+        self.pool.set_word(at, self.pool.word(at).wrapping_add(bytes));
+    }
+
     /// Whether a fault means that a buffer is full; if so, there is a new one.
     pub(super) fn buffer_full(&mut self, task: Task) -> Result<bool, Error> {
         let failed = |source| Error::Process { pid: task.0, what: "changing buffers", source };
@@ -150,5 +185,27 @@ impl Tracer<'_> {
         regs.rip = again;
         task.set_regs(&regs).map_err(failed)?;
         Ok(true)
+    }
+}
+
+/// A general register by its number.
+const fn register(regs: &Regs, number: u8) -> u64 {
+    match number {
+        0 => regs.rax,
+        1 => regs.rcx,
+        2 => regs.rdx,
+        3 => regs.rbx,
+        4 => regs.rsp,
+        5 => regs.rbp,
+        6 => regs.rsi,
+        7 => regs.rdi,
+        8 => regs.r8,
+        9 => regs.r9,
+        10 => regs.r10,
+        11 => regs.r11,
+        12 => regs.r12,
+        13 => regs.r13,
+        14 => regs.r14,
+        _ => regs.r15,
     }
 }

@@ -9,6 +9,7 @@
 use ichnos_base::{GuestVa, SignalInfo};
 use ichnos_rt::{Change, Regs, Resume, Stop, Thread as Task, wait};
 
+use super::buffers::Returns;
 use super::follow::Tracer;
 use super::message::{Message, Where};
 use super::process::{Frame, handles};
@@ -40,6 +41,12 @@ impl Tracer<'_> {
             return self.go_on(task, 0);
         }
         if !self.is_traced(task) || !handles(task.0, signal) {
+            let failed =
+                |source| Error::Process { pid: task.0, what: "handing on a signal", source };
+            let regs = task.regs().map_err(failed)?;
+            let code = task.signal_source().map_err(failed)?.code;
+            let fault = code > 0 && FAULTS.contains(&signal);
+            self.interrupted(task, &regs, if fault { Returns::Seen } else { Returns::Unseen });
             return self.go_on(task, signal);
         }
         self.deliver(task, signal)
@@ -75,7 +82,6 @@ impl Tracer<'_> {
             before = task.regs().map_err(failed)?;
         }
         self.forget_left(task, |frame| frame.is_left(before.rsp));
-        self.flush(task)?;
         // The step ends at the handler's first instruction.
         task.resume(Resume::Step, signal).map_err(failed)?;
         loop {
@@ -104,7 +110,10 @@ impl Tracer<'_> {
             _ => GuestVa(in_frame),
         };
         task.write(place, &interrupted.0.to_le_bytes()).map_err(failed)?;
-        let frame = Frame { stack: regs.rsp, outer: before.rsp, pc: (interrupted.0, in_frame) };
+        let ahead = self.interrupted(task, &before, Returns::Seen);
+        self.flush(task)?;
+        let pc = (interrupted.0, in_frame);
+        let frame = Frame { stack: regs.rsp, outer: before.rsp, pc, ahead };
         let info = SignalInfo {
             number: signal,
             code: source.code,
@@ -186,6 +195,7 @@ impl Tracer<'_> {
         let pc = GuestVa(regs.rip);
         if regs.rip == frame.pc.0 {
             regs.rip = frame.pc.1;
+            self.goes_on(outer, frame.ahead);
         }
         regs.gs_base = self.context_address(outer);
         task.set_regs(&regs).map_err(failed)?;

@@ -55,6 +55,8 @@ pub(crate) struct Frame {
     pub(crate) outer: u64,
     /// The interrupted instruction: its address in the frame, and where it really is.
     pub(crate) pc: (u64, u64),
+    /// Bytes by which the place in the buffer goes on if the thread goes on there.
+    pub(crate) ahead: u64,
 }
 
 impl Frame {
