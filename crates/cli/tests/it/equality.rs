@@ -7,7 +7,11 @@
 //! What may differ, and is not compared: clocks, the system's numbers of processes and threads (also as what a futex is
 //! compared with), what registers hold that a system call does not look at, and synchronisation, which stepping does not
 //! tell. Restartable sequences are switched off on both sides, since the code cache refuses them; the vdso is hidden, whose
-//! arithmetic depends on the time; and a library gives dynamic programs the same time always.
+//! arithmetic depends on the time; and a library gives dynamic programs the same time and the same number always, since
+//! formatting either goes other ways for other digits.
+//!
+//! libc keeps no freed memory by thread, since it marks that with a random number: `strcmp` goes on behind the ends of strings,
+//! leaving out what stands against a zero, and one run in thirty has a zero in that number.
 //!
 //! Which parts of the processor's state `xsavec` finds in use depends on whether the system has put them away meanwhile, which it
 //! does at every step: programs of our own are bound when they are loaded, not by a loader that uses it.

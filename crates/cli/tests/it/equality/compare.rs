@@ -15,7 +15,7 @@ use ichnos_testkit::tool;
 use crate::support::{Folder, Run, good, ichnos, native};
 
 const ENVIRONMENT: [(&str, &str); 6] = [
-    ("GLIBC_TUNABLES", "glibc.pthread.rseq=0"),
+    ("GLIBC_TUNABLES", "glibc.pthread.rseq=0:glibc.malloc.tcache_count=0"),
     ("LC_ALL", "C"),
     ("PATH", "/usr/bin:/bin"),
     ("PERL_HASH_SEED", "0"),
@@ -23,15 +23,29 @@ const ENVIRONMENT: [(&str, &str); 6] = [
     ("TORTURE", "yes"),
 ];
 
-/// A library by which it is always the same time.
-const CLOCK: &str = "clock.so";
-const CLOCK_SOURCE: &str = r"
+/// A library by which it is always the same time, and a program always has the same number. It is loaded into the collector
+/// too, which must know its own number.
+const PINS: &str = "pins.so";
+const PINS_SOURCE: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/times.h>
 #include <time.h>
+#include <unistd.h>
 time_t time(time_t *t) { if (t) *t = 1600000000; return 1600000000; }
 int clock_gettime(clockid_t c, struct timespec *t) { t->tv_sec = 1600000000; t->tv_nsec = 0; return 0; }
 int gettimeofday(struct timeval *t, void *z) { t->tv_sec = 1600000000; t->tv_usec = 0; return 0; }
-";
+clock_t times(struct tms *t) { if (t) *t = (struct tms){ 0 }; return 1600000000; }
+static int collects(void) {
+    const char *name = program_invocation_short_name, *own = "ichnos";
+    while (*name && *name == *own) name++, own++;
+    return *name == *own;
+}
+pid_t getpid(void) { return collects() ? syscall(SYS_getpid) : 4321; }
+pid_t getppid(void) { return collects() ? syscall(SYS_getppid) : 1234; }
+"#;
 
 /// How a command is compared.
 #[derive(Clone, Copy, Debug)]
@@ -72,10 +86,10 @@ impl Place {
         Self { folder: Folder::new(), traces: Folder::new(), processor: None }
     }
 
-    /// A library that gives dynamic programs the same time always.
-    pub fn stop_clock(&self) {
-        self.folder.write("clock.c", CLOCK_SOURCE.as_bytes());
-        let args = ["-shared", "-fPIC", "-O1", "-o", CLOCK, "clock.c"];
+    /// Gives dynamic programs the same time and the same number always.
+    pub fn pin(&self) {
+        self.folder.write("pins.c", PINS_SOURCE.as_bytes());
+        let args = ["-shared", "-fPIC", "-O1", "-o", PINS, "pins.c"];
         good(native(&self.folder, "gcc", &args));
     }
 
@@ -95,8 +109,8 @@ impl Place {
     }
 
     fn collect(&self, line: &mut Command, verb: &str, options: &[&str], command: &[&str]) -> Run {
-        let clock = self.folder.path().join(CLOCK);
-        let preload = clock.exists().then_some(("LD_PRELOAD", clock));
+        let pins = self.folder.path().join(PINS);
+        let preload = pins.exists().then_some(("LD_PRELOAD", pins));
         let file = self.traces.path().join(verb).with_extension("ichnos");
         line.args([verb, "-q", "--no-vdso", "-o"]).arg(file);
         line.args(options).arg("--").args(command);
@@ -203,10 +217,12 @@ fn each_line(place: &Place, file: &str, how: How, mut tell: impl FnMut(u32, usiz
 /// Lines in a portion.
 const PORTION: usize = 1 << 12;
 
-/// A thread's lines: how many, how many before those that follow the last instruction, and a digest of each portion.
+/// A thread's lines: how many, how many instructions among them, how many before those that follow the last instruction, and
+/// a digest of each portion.
 #[derive(Default)]
 struct Stream {
     lines: usize,
+    insns: usize,
     last_insn: usize,
     portions: Vec<u64>,
     digest: DefaultHasher,
@@ -217,6 +233,7 @@ impl Stream {
         line.hash(&mut self.digest);
         self.lines += 1;
         if line.starts_with("I ") {
+            self.insns += 1;
             self.last_insn = self.lines;
         }
         if self.lines.is_multiple_of(PORTION) {
@@ -281,6 +298,7 @@ fn first_difference(place: &Place, thread: u32, how: How) -> Option<String> {
 #[allow(dead_code, reason = "its fields are printed")]
 pub struct Equal {
     pub threads: usize,
+    pub insns: usize,
     pub lines: usize,
     /// How often the program was recorded until then.
     pub recordings: usize,
@@ -340,8 +358,10 @@ impl<'a> Stepped<'a> {
         result
     }
 
-    fn lines(&self) -> usize {
-        self.streams.values().map(|stream| stream.lines).sum()
+    fn equal(&self, recordings: usize) -> Equal {
+        let sum = |of: fn(&Stream) -> usize| self.streams.values().map(of).sum();
+        let (insns, lines) = (sum(|stream| stream.insns), sum(|stream| stream.lines));
+        Equal { threads: self.streams.len(), insns, lines, recordings }
     }
 }
 
@@ -360,10 +380,7 @@ pub fn compare(place: &Place, command: &[&str], how: How) -> Result<Equal, Strin
             stepped.found.clear();
         }
         match stepped.record(rule) {
-            Ok(()) => {
-                let threads = stepped.streams.len();
-                return Ok(Equal { threads, lines: stepped.lines(), recordings: before + 1 });
-            }
+            Ok(()) => return Ok(stepped.equal(before + 1)),
             Err(difference) => last = difference,
         }
     }
