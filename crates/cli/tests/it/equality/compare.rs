@@ -155,9 +155,9 @@ fn normal(line: &str) -> Option<(u32, String)> {
     let mut fields = event.split(' ');
     let name = fields.next()?;
     let mut field = |key: &str| fields.next()?.strip_prefix(key)?.strip_prefix('=');
-    // Whom a signal is sent to is given by the system's numbers.
+    // Whom a signal is sent to, and whose processors are asked for, is given by the system's numbers.
     let whom = |number: u64| match number {
-        62 | 200 => 1,
+        62 | 200 | 203 | 204 => 1,
         234 => 2,
         _ => 0,
     };
