@@ -201,13 +201,14 @@ cd t; for f in base/*.t cmd/*.t comp/*.t opbasic/*.t op/*.t re/*.t uni/*.t mro/*
         ),
     ),
     (
-        // Its tests are those of Lua 5.1.
+        // Its tests are those of Lua 5.1. Not all of them: one makes a string of 4 GiB to see it refused, which it is not with 64
+        // bits, and another runs that one.
         "golang-github-yuin-gopher-lua",
         (
             "lua's own tests",
             &["lua5.1", "timeout"],
             How::Both,
-            r#"cd $S/_lua5.1-tests; for f in *.lua; do timeout 600 lua5.1 $f </dev/null >$T/o 2>/dev/null; echo "$f $? $(tail -n 1 $T/o)"; done"#,
+            r#"cd $S/_lua5.1-tests; for f in *.lua; do case $f in big.lua|all.lua) continue; esac; timeout 600 lua5.1 $f </dev/null >$T/o 2>/dev/null; echo "$f $? $(tail -n 1 $T/o)"; done"#,
         ),
     ),
 ];
