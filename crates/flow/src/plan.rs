@@ -20,7 +20,7 @@ use crate::{Error, emit};
 pub struct Plan {
     /// The pieces, in order of address. They cover the region's instructions.
     pub pieces: Vec<Piece>,
-    /// What is live before each instruction of the region, if that was asked for of more than the save points.
+    /// What is live before each instruction of the region; nothing for one line ([`crate::plan_line`]).
     pub live: Vec<Live>,
     /// The first slot number that the plan does not use.
     pub next_slot: Slot,

@@ -267,7 +267,11 @@ impl Reading<'_> {
                 Ok(ENTERED_LEN)
             }
             BACK => {
-                of.shadow.goes_back(word(TAG)?, GuestVa(word(TAG + 8)?));
+                let (rsp, back) = (word(TAG)?, GuestVa(word(TAG + 8)?));
+                // Where returns lead to is not asked then.
+                if self.copy.form == Form::Blocks {
+                    of.shadow.goes_back(rsp, back);
+                }
                 Ok(BACK_LEN)
             }
             RESUMED => {
