@@ -41,12 +41,11 @@ impl Tracer<'_> {
             return self.go_on(task, 0);
         }
         if !self.is_traced(task) || !handles(task.0, signal) {
-            let failed =
-                |source| Error::Process { pid: task.0, what: "handing on a signal", source };
-            let regs = task.regs().map_err(failed)?;
-            let code = task.signal_source().map_err(failed)?.code;
-            let fault = code > 0 && FAULTS.contains(&signal);
-            self.interrupted(task, &regs, if fault { Returns::Seen } else { Returns::Unseen });
+            // One that is gone by now has nothing to correct.
+            if let (Ok(regs), Ok(source)) = (task.regs(), task.signal_source()) {
+                let fault = source.code > 0 && FAULTS.contains(&signal);
+                self.interrupted(task, &regs, if fault { Returns::Seen } else { Returns::Unseen });
+            }
             return self.go_on(task, signal);
         }
         self.deliver(task, signal)
