@@ -300,8 +300,11 @@ fn lay_out(
         _ => None,
     };
     let (outer, inner) = if exec.is_some() { (GATE, EXEC) } else { (STUB, COPY) };
-    let name = |pc: GuestVa, start: bool| labels.get(&(pc.0 | if start { outer } else { inner }));
-    let patches = super::patch::patches(image, bias, world, &|pc, start| name(pc, start).copied());
+    let name = |pc: GuestVa, start: bool| {
+        let gate = labels.get(&(pc.0 | outer)).filter(|_| start);
+        gate.or_else(|| labels.get(&(pc.0 | inner))).copied()
+    };
+    let patches = super::patch::patches(image, bias, world, &name);
     let entry = GuestVa(image.entry.wrapping_add(bias));
     Ok(Copy {
         base,

@@ -12,7 +12,7 @@ use super::convention::{Habit, returns_by_itself};
 use super::emit::COPY;
 use super::reference::Form;
 use super::region::{Group, World};
-use super::switch::{HEAD, INNER, Switching};
+use super::switch::{HEAD, INNER, Switching, Trigger};
 
 /// Where threads of a program can switch, and what else must be looked after.
 pub(crate) struct Points {
@@ -112,6 +112,11 @@ impl Points {
     /// Whether control to an address is an event.
     pub(crate) fn is_event(&self, pc: GuestVa) -> bool {
         self.starts.contains(&pc) || self.heads.contains(&pc)
+    }
+
+    /// Whether a function's entry is an event that is counted.
+    pub(crate) fn counts_at(&self, function: GuestVa) -> bool {
+        matches!(self.how.trigger, Trigger::Counted { .. }) && self.starts.contains(&function)
     }
 
     /// Where a way with this name lies.
