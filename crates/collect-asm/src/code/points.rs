@@ -20,6 +20,8 @@ pub(crate) struct Points {
     /// Where P_inst and P_exec lie; the shared word is P_exec's first.
     pub(crate) inst: u64,
     pub(crate) exec: u64,
+    /// Where P_exec's code lies in its room.
+    pub(crate) code: u64,
     /// The first byte of the program's own code, and how many there are.
     pub(crate) own: (u64, u64),
     /// First instructions of functions that count as events.
@@ -45,7 +47,11 @@ pub(crate) struct Planned<'a> {
 }
 
 impl Points {
-    pub(crate) fn new(how: Switching, planned: &Planned<'_>, (inst, exec): (u64, u64)) -> Self {
+    pub(crate) fn new(
+        how: Switching,
+        planned: &Planned<'_>,
+        (inst, exec, code): (u64, u64, u64),
+    ) -> Self {
         let world = planned.world;
         let first = world.functions.first().map_or(0, |f| f.start.0);
         let last = world.functions.last().map_or(0, |f| f.end.0);
@@ -53,6 +59,7 @@ impl Points {
             how,
             inst,
             exec,
+            code,
             own: (first, last - first),
             starts: HashSet::new(),
             heads: HashSet::new(),
