@@ -18,8 +18,6 @@ use super::switch::{COUNT, EXEC, Flags, GATE, ON, PAST, RESUME, Trigger};
 
 /// Bytes of the alignment that is kept.
 const LINE: u64 = 64;
-/// Bytes of a page.
-const PAGE: u64 = 4096;
 
 /// A function's part of the list.
 pub(crate) struct Laid {
@@ -33,7 +31,7 @@ pub(crate) struct Laid {
 pub(crate) fn clone(world: &World, points: &Points) -> (Emitter, Vec<Laid>) {
     let mut emitter = Emitter::default();
     let mut laid = Vec::new();
-    let mut next = points.exec + PAGE;
+    let mut next = points.plot.exec;
     for function in &world.functions {
         let begin = emitter.instrs.len();
         emitter.gate(points, function);

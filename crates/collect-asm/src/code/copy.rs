@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use ichnos_base::GuestVa;
 use ichnos_flow::{Level, Options, Plan, plan};
@@ -14,19 +15,16 @@ use super::emit::{COPY, Emitter, STUB};
 use super::encode::{Exec, Stretch, encode};
 use super::function::Function;
 use super::image::Image;
+use super::plot::{Numbers, Plot};
 use super::points::{Planned, Points};
 use super::reference::{Form, Kinds, Midway};
 use super::region::{Group, World, region};
 use super::roadmap::Block;
-use super::switch::{EXEC, GATE, RESUME, ROOM, Switching, Trigger};
-use super::tool::{self, Calls, Tool};
+use super::switch::{EXEC, GATE, RESUME, Switching, Trigger};
+use super::tool::{Calls, Tool};
 use super::unwind::{self, Places, Tables};
 use super::ways::{LaidWays, Ways};
 use crate::Error;
-
-/// Between a program and its copy, so that neither its heap nor its libraries come in the way.
-const DISTANCE: u64 = 1 << 30;
-pub(crate) const PAGE: u64 = 4096;
 
 /// Bytes to be written over the program's code.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,9 +46,22 @@ pub struct CodeSize {
     pub mainline: u64,
 }
 
-/// A program's second copy.
+impl CodeSize {
+    /// With that of other code.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self {
+            original: self.original + other.original,
+            copy: self.copy + other.copy,
+            mainline: self.mainline + other.mainline,
+        }
+    }
+}
+
+/// An image's second copy.
 pub(crate) struct Copy {
-    /// Where it lies.
+    /// Where it lies, with all that belongs to it.
+    pub(crate) plot: Plot,
+    /// Where it begins.
     pub(crate) base: u64,
     /// Its code, and behind it the unwinding tables.
     pub(crate) code: Vec<u8>,
@@ -62,7 +73,7 @@ pub(crate) struct Copy {
     pub(crate) entry: Option<GuestVa>,
     /// The jumps into it.
     pub(crate) patches: Vec<Patch>,
-    /// The blocks; number `i` has identifier `i + 1`.
+    /// The blocks; number `i`, counted from the plot's first, has identifier `i + 1`.
     pub(crate) blocks: Vec<Block>,
     /// For each instruction of the copy, in order, where it lies, what it belongs to, and which
     /// turn of a loop.
@@ -88,8 +99,8 @@ pub(crate) struct Copy {
 
 /// P_exec, and what leads between it and P_inst.
 pub(crate) struct Switched {
-    /// Where it lies: a page with the shared word, then the code.
-    pub(crate) base: u64,
+    /// Where it begins.
+    base: u64,
     /// The code, and behind it the unwinding tables.
     pub(crate) code: Vec<u8>,
     len: usize,
@@ -99,6 +110,8 @@ pub(crate) struct Switched {
     /// entry.
     pub(crate) to_inst: Vec<(u64, u32)>,
     pub(crate) from_labels: Vec<(u64, u32)>,
+    /// How many bytes of the image's own the second table is about.
+    pub(crate) own: u64,
     /// Whether each block begins with an event.
     pub(crate) events: Vec<bool>,
 }
@@ -106,7 +119,7 @@ pub(crate) struct Switched {
 impl Switched {
     /// Where its code lies.
     pub(crate) const fn code_at(&self) -> u64 {
-        self.base + PAGE
+        self.base
     }
 
     /// Bytes of code, without tables.
@@ -135,8 +148,7 @@ impl Switched {
 impl Copy {
     /// Copies an image's noted functions as they lie in a process.
     pub(crate) fn new(
-        image: &Image,
-        bias: u64,
+        (image, bias, plot): (&Image, u64, Plot),
         (options, form): (&Options, Form),
         (switching, tool): (Option<Switching>, Option<Tool>),
     ) -> Result<Self, Error> {
@@ -151,7 +163,7 @@ impl Copy {
                     let (habits, plans) = (&habits[..], &plans[..]);
                     let form = form.of(world);
                     let planned = Planned { world, groups, habits, plans, options, form };
-                    return lay_out(image, bias, &planned, (switching, tool));
+                    return lay_out((image, bias, plot), &planned, (switching, tool));
                 }
                 Err(failed) => {
                     functions = world.functions;
@@ -183,7 +195,30 @@ impl Copy {
 
     /// Where the page for calls of a tool lies.
     pub(crate) const fn tool_page(&self) -> u64 {
-        self.base + tool::AT
+        self.plot.tool_page()
+    }
+
+    /// What numbers come behind its own.
+    pub(crate) fn next(&self) -> Numbers {
+        let Numbers { block, kind } = self.plot.first;
+        let more = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Numbers {
+            block: block.saturating_add(more(self.blocks.len())),
+            kind: kind.saturating_add(more(self.kinds.list.len())),
+        }
+    }
+
+    /// Where its three parts end: P_inst, ways, P_exec.
+    pub(crate) fn ends(&self) -> [u64; 3] {
+        let exec = self.exec.as_ref().map_or(0, |e| e.code_at() + e.code.len() as u64);
+        [self.end(), self.ways.at + self.ways.code.len() as u64, exec]
+    }
+
+    /// What of a process's memory it takes.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Range<u64>> {
+        let starts = [self.base, self.ways.at, self.plot.exec];
+        let parts = starts.into_iter().zip(self.ends()).map(|(start, end)| start..end);
+        parts.filter(|part| !part.is_empty())
     }
 
     /// Whether an address lies in the copy.
@@ -237,7 +272,8 @@ pub fn event_places(
     let how = Switching { trigger: Trigger::Shared, events, of: Vec::new() };
     // Copies lie near the program, wherever that is; so it must lie somewhere.
     let bias = if image.movable { 1 << 40 } else { 0 };
-    let copy = Copy::new(&image, bias, (&level.into(), Form::Blocks), (Some(how), None))?;
+    let plot = Plot::of_program(&image, bias);
+    let copy = Copy::new((&image, bias, plot), (&level.into(), Form::Blocks), (Some(how), None))?;
     let is_event = copy.exec.iter().flat_map(|e| &e.events);
     let blocks = copy.blocks.iter().zip(is_event).filter(|(_, event)| **event);
     Ok(blocks.map(|(block, _)| GuestVa(block.entry.0.wrapping_sub(bias))).collect())
@@ -262,22 +298,22 @@ fn plans(
 }
 
 fn lay_out(
-    image: &Image,
-    bias: u64,
+    (image, bias, plot): (&Image, u64, Plot),
     planned: &Planned<'_>,
     (switching, tool): (Option<Switching>, Option<Tool>),
 ) -> Result<Copy, Error> {
     let world = planned.world;
-    let base = place(image, bias);
-    let mut points = switching.map(|how| Points::new(how, planned, (base, base + ROOM)));
+    let base = plot.inst;
+    let mut points = switching.map(|how| Points::new(how, planned, plot));
     let mut ways = points.as_mut().map(Ways::new).transpose()?;
-    let calls = tool.as_ref().map(|tool| Calls { tool, page: base + tool::AT });
-    let between = (base, points.as_ref(), ways.as_mut());
+    let calls = tool.as_ref().map(|tool| Calls { tool, page: plot.tool_page() });
+    let between = (&plot, points.as_ref(), ways.as_mut());
     let (emitter, blocks, kinds) = emit(image, bias, planned, between, calls)?;
     let other = points.as_ref().map(|points| clone::clone(world, points));
-    let encoded = encode(base, &emitter, other.as_ref())?;
+    let encoded = encode(&plot, &emitter, other.as_ref())?;
     let labels = &encoded.labels;
-    let ways = ways.map(|ways| ways.lay(labels, &identifiers(&blocks))).transpose()?;
+    let ways =
+        ways.map(|ways| ways.lay(labels, &identifiers(&blocks, plot.first.block))).transpose()?;
     let ways = ways.unwrap_or_default();
     let known = &encoded.offsets;
     let places = known.iter().zip(&emitter.pcs).map(|(at, (pc, turn))| (*at, *pc, *turn));
@@ -304,6 +340,7 @@ fn lay_out(
     let patches = super::patch::patches(image, bias, world, &|pc, start| name(pc, start).copied());
     let entry = GuestVa(image.entry.wrapping_add(bias));
     Ok(Copy {
+        plot,
         base,
         code,
         len,
@@ -330,8 +367,8 @@ fn lay_out(
 }
 
 /// Which identifiers blocks have, by their first instruction.
-fn identifiers(blocks: &[Block]) -> HashMap<GuestVa, u32> {
-    let number = |(i, block): (usize, &Block)| (block.entry, i as u32 + 1);
+fn identifiers(blocks: &[Block], first: u32) -> HashMap<GuestVa, u32> {
+    let number = |(i, block): (usize, &Block)| (block.entry, first + i as u32 + 1);
     blocks.iter().enumerate().map(number).collect()
 }
 
@@ -371,7 +408,7 @@ impl Described<'_> {
         laid: Exec,
         (labels, events): (&HashMap<u64, u64>, Vec<bool>),
     ) -> Result<Switched, Error> {
-        let at = points.exec + PAGE;
+        let at = points.plot.exec;
         let Exec { mut code, offsets } = laid;
         let address = |i: usize| at + offsets.get(i).map_or(0, |o| u64::from(*o));
         let ends = list.ends.iter().map(|(f, i)| (*f, address(*i))).collect();
@@ -395,16 +432,7 @@ impl Described<'_> {
         let places = offsets.iter().zip(&list.pcs).map(|(at, (pc, _))| (*at, *pc)).collect();
         to_inst.sort_unstable();
         from_labels.sort_unstable();
-        let base = points.exec;
-        Ok(Switched { base, code, len, tables, places, to_inst, from_labels, events })
-    }
-}
-
-/// Where the copies of an image go: below it, if there is room, else above.
-fn place(image: &Image, bias: u64) -> u64 {
-    let (low, high) = (image.span.0.wrapping_add(bias), image.span.1.wrapping_add(bias));
-    match low.checked_sub(DISTANCE) {
-        Some(below) if below > DISTANCE => below / ROOM * ROOM,
-        _ => (high + DISTANCE).next_multiple_of(ROOM),
+        let (base, own) = (at, points.own.1);
+        Ok(Switched { base, own, code, len, tables, places, to_inst, from_labels, events })
     }
 }

@@ -13,6 +13,7 @@ use ichnos_base::GuestVa;
 
 use super::emit::{ASIDE, ASIDE_TOO, ENTERED, ENTERED_LEN, Emitter, PLACE, TAG, at, context, name};
 use super::encode::{Stretch, offsets_of};
+use super::plot::Plot;
 use super::points::Points;
 use super::switch::{
     ASIDE_THIRD, COUNT, Flags, OFF, ON, PAST, RESUME, RESUMED, RESUMED_LEN, ROOM, STATE,
@@ -20,7 +21,7 @@ use super::switch::{
 };
 use crate::Error;
 
-/// Where the ways begin, counted from P_inst.
+/// Where the ways begin, counted from the room's beginning.
 pub(crate) const AWAY: u64 = ROOM / 4 * 3;
 /// Ways are aligned to this.
 const ALIGN: u64 = 16;
@@ -67,8 +68,7 @@ struct Way {
 /// All ways.
 pub(crate) struct Ways {
     base: u64,
-    inst: u64,
-    exec: u64,
+    plot: Plot,
     next: u64,
     templates: Vec<Template>,
     list: Vec<Way>,
@@ -97,15 +97,10 @@ impl LaidWays {
 impl Ways {
     /// The ways between the copies; the points learn where they lie.
     pub(crate) fn new(points: &mut Points) -> Result<Self, Error> {
-        let base = points.inst + AWAY;
-        let mut ways = Self {
-            base,
-            inst: points.inst,
-            exec: points.exec,
-            next: base,
-            templates: Vec::new(),
-            list: Vec::new(),
-        };
+        let plot = points.plot;
+        let base = plot.ways;
+        let (templates, list) = Default::default();
+        let mut ways = Self { base, plot, next: base, templates, list };
         let trigger = points.how.trigger;
         let mut names = HashMap::new();
         for pc in sorted(&points.starts) {
@@ -166,7 +161,7 @@ impl Ways {
             Kind::OnInLoop => emitter.on_in_loop(trigger, to),
             Kind::Off => emitter.off(trigger, to),
             Kind::Resume => emitter.resume(to),
-            Kind::Return(raw, flags) => emitter.slow_return((self.inst, self.exec), raw, flags),
+            Kind::Return(raw, flags) => emitter.slow_return(&self.plot, raw, flags),
         }
         let block = InstructionBlock::new(&emitter.instrs, self.base);
         let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
@@ -190,7 +185,7 @@ impl Ways {
         let failed = |why: String| Error::Layout { base: self.base, why };
         let mut laid = LaidWays { at: self.base, ..LaidWays::default() };
         let total = usize::try_from(self.next - self.base).unwrap_or(0);
-        if total as u64 >= ROOM - AWAY {
+        if self.next >= self.plot.exec_room() {
             return Err(failed("the ways between the copies are larger than 64 MiB".into()));
         }
         laid.code.resize(total, 0xcc);
@@ -212,7 +207,11 @@ impl Ways {
                 code[last..].copy_from_slice(&far.to_le_bytes());
             }
             laid.instrs += template.instrs;
-            laid.places.push((u32::try_from(way.at - self.inst).unwrap_or(u32::MAX), way.pc, 0));
+            laid.places.push((
+                u32::try_from(way.at - self.plot.inst).unwrap_or(u32::MAX),
+                way.pc,
+                0,
+            ));
             laid.sites.extend(template.sites.iter().map(|s| s.moved(way.at)));
         }
         Ok(laid)

@@ -7,6 +7,7 @@ use std::sync::mpsc::Sender;
 use ichnos_base::{EndStatus, GuestVa, Mode, SignalInfo, ThreadStart};
 use ichnos_rt::Context;
 
+use super::images::Images;
 use super::maps::Mapped;
 use crate::code::Copy;
 
@@ -55,7 +56,9 @@ pub(crate) enum Message {
     /// Its process runs a new program.
     Exec { thread: u32, path: String },
     /// Its process has these copies from now on.
-    Program { process: u32, copy: Option<Arc<Copy>> },
+    Program { process: u32, images: Images },
+    /// It loaded a library: its process has this copy, too.
+    Library { thread: u32, process: u32, copy: Arc<Copy> },
     /// It stored words in a buffer, up to an offset in it.
     Words { thread: u32, lane: Context, buffer: u32, to: u64, last: bool },
     /// It made another one.
