@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use ichnos_base::GuestVa;
 use ichnos_flow::{Level, Options, Plan, plan};
+use ichnos_isa_x86::Flow;
 use ichnos_trace::Slot;
 
 use super::clone;
@@ -15,7 +16,7 @@ use super::emit::{COPY, Emitter, STUB};
 use super::encode::{Exec, Stretch, encode};
 use super::function::Function;
 use super::image::Image;
-use super::plot::{Numbers, Plot};
+use super::plot::{Numbers, PAGE, Plot};
 use super::points::{Planned, Points};
 use super::reference::{Form, Kinds, Midway};
 use super::region::{Group, World, region};
@@ -303,14 +304,25 @@ fn lay_out(
     (switching, tool): (Option<Switching>, Option<Tool>),
 ) -> Result<Copy, Error> {
     let world = planned.world;
+    let plot = match &switching {
+        Some(_) => plot.near(image, bias, || most(image, world)),
+        None => plot,
+    };
     let base = plot.inst;
     let mut points = switching.map(|how| Points::new(how, planned, plot));
     let mut ways = points.as_mut().map(Ways::new).transpose()?;
     let calls = tool.as_ref().map(|tool| Calls { tool, page: plot.tool_page() });
     let between = (&plot, points.as_ref(), ways.as_mut());
     let (emitter, blocks, kinds) = emit(image, bias, planned, between, calls)?;
-    let other = points.as_ref().map(|points| clone::clone(world, points));
-    let encoded = encode(&plot, &emitter, other.as_ref())?;
+    let cloned = |apart| points.as_ref().map(|points| clone::clone(world, points, apart));
+    let mut other = cloned(0);
+    let encoded = match encode(&plot, &emitter, other.as_ref()) {
+        Err(_) if other.is_some() => {
+            other = cloned(clone::OUT_OF_REACH);
+            encode(&plot, &emitter, other.as_ref())?
+        }
+        result => result?,
+    };
     let labels = &encoded.labels;
     let ways =
         ways.map(|ways| ways.lay(labels, &identifiers(&blocks, plot.first.block))).transpose()?;
@@ -335,9 +347,14 @@ fn lay_out(
         }
         _ => None,
     };
+    let exec_end = exec.as_ref().map_or(0, |e| e.code_at() + e.code.len() as u64);
+    plot.holds([base + code.len() as u64, exec_end])?;
     let (outer, inner) = if exec.is_some() { (GATE, EXEC) } else { (STUB, COPY) };
-    let name = |pc: GuestVa, start: bool| labels.get(&(pc.0 | if start { outer } else { inner }));
-    let patches = super::patch::patches(image, bias, world, &|pc, start| name(pc, start).copied());
+    let name = |pc: GuestVa, start: bool| {
+        let gate = labels.get(&(pc.0 | outer)).filter(|_| start);
+        gate.or_else(|| labels.get(&(pc.0 | inner))).copied()
+    };
+    let patches = super::patch::patches(image, bias, world, &name);
     let entry = GuestVa(image.entry.wrapping_add(bias));
     Ok(Copy {
         plot,
@@ -435,4 +452,19 @@ impl Described<'_> {
         let (base, own) = (at, points.own.1);
         Ok(Switched { base, own, code, len, tables, places, to_inst, from_labels, events })
     }
+}
+
+/// How many bytes P_exec and its tables have at the most.
+fn most(image: &Image, world: &World) -> u64 {
+    const INSTRUCTION: u64 = 15;
+    // With the checks of a call that comes back and of an event.
+    const TRANSFER: u64 = 64;
+    // With what aligns it and keeps it apart, and its gate.
+    const FUNCTION: u64 = 192 + clone::OUT_OF_REACH;
+    let insts = world.functions.iter().flat_map(|f| &f.insts);
+    let bytes = insts.map(|i| if i.flow() == Flow::Next { INSTRUCTION } else { TRANSFER });
+    let pads = world.functions.iter().map(|f| TRANSFER * f.pads.len() as u64);
+    let tables = [&image.frames, &image.areas].into_iter().flatten().map(|s| s.bytes.len() as u64);
+    let code = bytes.chain(pads).sum::<u64>();
+    code + FUNCTION * world.functions.len() as u64 + 8 * tables.sum::<u64>() + 2 * PAGE
 }

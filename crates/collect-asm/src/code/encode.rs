@@ -108,11 +108,7 @@ pub(crate) fn encode(
         }
         exec.offsets.push(u32::try_from(exec.code.len()).unwrap_or(u32::MAX));
     }
-    let [inst, exec_end] =
-        [base + first.code_buffer.len() as u64, plot.exec + exec.code.len() as u64];
-    if inst >= plot.tool_page() || exec_end >= plot.exec_room() + ROOM {
-        return Err(failed("it is larger than 192 MiB".into()));
-    }
+    plot.holds([base + first.code_buffer.len() as u64, plot.exec + exec.code.len() as u64])?;
     Ok(Encoded { code: first.code_buffer, offsets, exec, labels })
 }
 

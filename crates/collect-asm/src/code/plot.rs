@@ -1,14 +1,18 @@
 //! Where the copies of an image lie, and what they share with those of other images.
 //!
 //! Copies lie in *rooms*, pairs of stretches of [`ROOM`] bytes each: P_inst in the first, P_exec in the second. That an address
-//! lies in a room is all that inserted code asks of return addresses. A program has a room of its own near it; its libraries
-//! share rooms, each with a *plot* in it, since not many rooms are near enough to a library.
+//! lies in a room is all that inserted code asks of return addresses. A program has a room of its own, of which the second stretch
+//! lies just below it if it can; its libraries share rooms, each with a *plot* in it, since not many rooms are near enough to
+//! a library, and there both stretches lie side by side.
 // SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::ops::Range;
 
 use super::image::Image;
 use super::switch::{FROM_LABELS, ROOM, TO_INST};
 use super::tool;
 use super::ways::AWAY;
+use crate::Error;
 
 pub(crate) const PAGE: u64 = 4096;
 /// Between a program and its copy, so that neither its heap nor its libraries come in the way.
@@ -29,8 +33,9 @@ const LABELS_EACH: u64 = 4 * ROOM;
 /// Where an image's copies lie.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Plot {
-    /// The room.
+    /// The room: the stretch for P_inst, and the one for P_exec, which the shared word begins.
     pub(crate) room: u64,
+    pub(crate) exec_room: u64,
     /// Where P_inst begins, the ways between the copies, and P_exec.
     pub(crate) inst: u64,
     pub(crate) ways: u64,
@@ -114,6 +119,7 @@ impl Plot {
         };
         Self {
             room,
+            exec_room: room + ROOM,
             inst: room,
             ways: room + AWAY,
             exec: room + ROOM + PAGE,
@@ -133,13 +139,40 @@ impl Plot {
         let [inst, ways, exec] = room.behind(others);
         let from_labels = LABELS + LABELS_EACH * number;
         let to_inst = room.to_inst();
-        let plot = Self { room: room.at, inst, ways, exec, to_inst, from_labels, first };
+        let (room, exec_room) = (room.at, room.exec());
+        let plot = Self { room, exec_room, inst, ways, exec, to_inst, from_labels, first };
         (number < LIBRARIES).then_some(plot)
     }
 
-    /// Where the half of the room begins that P_exec lies in.
-    pub(crate) const fn exec_room(&self) -> u64 {
-        self.room + ROOM
+    /// With P_exec, which has at the most so many bytes, just below the image, if it is a program's and there is room. Calls
+    /// by pointer and of libraries go from one to the other, and jumps that change more than the lower 24 bits of the
+    /// address are dear on some processors.
+    pub(crate) fn near(self, image: &Image, bias: u64, most: impl Fn() -> u64) -> Self {
+        let low = image.span.0.wrapping_add(bias) / PAGE * PAGE;
+        let room = low.checked_sub(ROOM).filter(|room| *room >= ROOM);
+        let Some(exec_room) = room.filter(|_| self.to_inst == TO_INST) else { return self };
+        match low.checked_sub(most().next_multiple_of(PAGE)) {
+            Some(exec) if exec >= exec_room + PAGE => Self { exec_room, exec, ..self },
+            _ => self,
+        }
+    }
+
+    /// The addresses that inserted code takes for those of copies.
+    pub(crate) fn windows(&self) -> [Range<u64>; 2] {
+        [self.room, self.exec_room].map(|at| at..at + ROOM)
+    }
+
+    /// Whether copies fit of which P_inst and P_exec end there.
+    ///
+    /// # Errors
+    ///
+    /// If they do not.
+    pub(crate) fn holds(&self, [inst, exec]: [u64; 2]) -> Result<(), Error> {
+        if inst > self.tool_page() || exec > self.exec_room + ROOM {
+            let why = "it is larger than 192 MiB".into();
+            return Err(Error::Layout { base: self.inst, why });
+        }
+        Ok(())
     }
 
     /// Where the page for calls of a tool lies.

@@ -13,7 +13,7 @@ use super::emit::COPY;
 use super::plot::Plot;
 use super::reference::Form;
 use super::region::{Group, World};
-use super::switch::{HEAD, INNER, Switching};
+use super::switch::{HEAD, INNER, Switching, Trigger};
 
 /// Where threads of a program can switch, and what else must be looked after.
 pub(crate) struct Points {
@@ -56,7 +56,7 @@ impl Points {
             how,
             plot,
             inst: plot.room,
-            exec: plot.exec_room(),
+            exec: plot.exec_room,
             own: (first, last - first),
             starts: HashSet::new(),
             heads: HashSet::new(),
@@ -116,6 +116,11 @@ impl Points {
     /// Whether control to an address is an event.
     pub(crate) fn is_event(&self, pc: GuestVa) -> bool {
         self.starts.contains(&pc) || self.heads.contains(&pc)
+    }
+
+    /// Whether a function's entry is an event that is counted.
+    pub(crate) fn counts_at(&self, function: GuestVa) -> bool {
+        matches!(self.how.trigger, Trigger::Counted { .. }) && self.starts.contains(&function)
     }
 
     /// Where a way with this name lies.

@@ -145,6 +145,7 @@ impl Tracer<'_> {
             let libraries = &mut process.libraries;
             let mut all = taken.to_vec();
             all.extend(libraries.ours());
+            all.extend(process.images.program().into_iter().flat_map(|c| c.plot.windows()));
             let Some((room, new)) = libraries.room(found, form, &all) else { return Ok(None) };
             let next = process.images.next();
             let Some((plot, number)) = libraries.plot(room, next) else { return Ok(None) };
@@ -243,7 +244,7 @@ impl Tracer<'_> {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let mut ours: Vec<_> = process.images.all().iter().flat_map(|c| c.parts()).collect();
         ours.extend(process.images.program().map(|c| c.tool_page()..c.tool_page() + 1));
-        ours.extend(process.images.program().map(|c| c.plot.exec_room()..c.plot.exec_room() + 1));
+        ours.extend(process.images.program().map(|c| c.plot.exec_room..c.plot.exec_room + 1));
         ours.extend(process.libraries.ours());
         let now = maps::of(pid, &ours);
         let told = &mut process.libraries.told;

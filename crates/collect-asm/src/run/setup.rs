@@ -344,7 +344,7 @@ fn map_copy(thread: Thread, copy: &Copy, word: Option<&Word>) -> io::Result<()> 
         map_tool(thread, (copy.tool_page(), MAP_FIXED_NOREPLACE), tool)?;
     }
     if copy.exec.is_some() {
-        let word_at = (copy.plot.exec_room(), MAP_FIXED_NOREPLACE);
+        let word_at = (copy.plot.exec_room, MAP_FIXED_NOREPLACE);
         map_switches(thread, word_at, copy.plot.to_inst, word)?;
     }
     map_rest(thread, copy, MAP_FIXED_NOREPLACE)?;
