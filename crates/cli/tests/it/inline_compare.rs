@@ -14,7 +14,7 @@ use ichnos_collect_step as step;
 use ichnos_flow::Level;
 
 /// A program or library: where its noted functions lie in its file, and by how much it was moved, if it is there.
-struct Image {
+pub struct Image {
     ranges: Vec<Range<GuestVa>>,
     loaded: Loaded,
 }
@@ -55,13 +55,20 @@ impl Loaded {
 }
 
 impl Image {
-    fn new(path: &Path) -> Self {
+    /// One that is not there yet.
+    pub fn new(path: &Path) -> Self {
         let ranges = asm::noted(path).expect("it can be read");
         assert!(!ranges.is_empty(), "no notes");
         Self { ranges, loaded: Loaded::new(path) }
     }
 
-    fn holds(&self, pc: GuestVa) -> bool {
+    /// Takes notice of it if it comes or goes.
+    pub fn event(&mut self, event: &Event<'_>) {
+        self.loaded.event(event);
+    }
+
+    /// Whether an instruction is one of its noted functions, where they lie now.
+    pub fn holds(&self, pc: GuestVa) -> bool {
         let Some(bias) = self.loaded.bias else { return false };
         let pc = GuestVa(pc.0.wrapping_sub(bias));
         let i = self.ranges.partition_point(|r| r.start <= pc);
@@ -97,7 +104,7 @@ impl Sink for Keep {
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
-        self.images.iter_mut().for_each(|image| image.loaded.event(event));
+        self.images.iter_mut().for_each(|image| image.event(event));
         match event {
             Event::ThreadEnd(status) => drop(self.ends.insert(thread.0, *status)),
             Event::Gap { .. } => self.gaps += 1,

@@ -1,14 +1,18 @@
 //! Shared libraries built by `ichnos cc`: loaded at the start, later, and again, and traced as programs are.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
 use asm::Events::{Calls, CallsAndLoops};
+use ichnos_base::{Batch, Event, GuestVa, Record, Sink, Source, ThreadId};
 use ichnos_collect_asm as asm;
 use ichnos_flow::Level;
+use ichnos_replay::{Order, Replay};
 use ichnos_testkit::tool;
+use ichnos_trace::Reader;
 
-use crate::inline_compare::{Compared, Stepped};
+use crate::inline_compare::{Compared, Image, Stepped};
 use crate::samples::{Plan, record, samples_of_images};
 use crate::support::{Folder, good, ichnos, native};
 
@@ -90,6 +94,65 @@ const CATCHES: &[u8] = b"#include <stdexcept>\n#include <string>\n#include <cstd
     try { s += through(i, mine); } catch (const std::string &t) { s += t.size(); } catch (...) { s -= 5; } }\n\
     std::printf(\"%ld %ld\\n\", s, guarded); }\n";
 
+/// Libraries that a thread leaves for the C library without coming back: they can be unloaded while it waits there.
+const LEAVES: &[u8] = b"extern long left; static long state;\n\
+    static long mix(long n) { return n < 2 ? n : mix(n - 1) ^ mix(n - 2); }\n\
+    int go(long n, int (*wait)(void *), void *b) { state += mix(n % 9);\n\
+    __atomic_add_fetch(&left, 1, __ATOMIC_SEQ_CST); return wait(b); }\n";
+
+/// Threads that wait behind a library's last instruction while it is unloaded, and go on with the other, at the same place.
+const MEET: &[u8] = b"#include <dlfcn.h>\n#include <pthread.h>\n#include <stdio.h>\n#include <stdlib.h>\n\
+    typedef int (*go)(long, int (*)(void *), void *);\nvoid until_asleep(long count); void asleep_is(long me);\n\
+    long left; static pthread_barrier_t here, gone; static void *volatile f;\n\
+    static void *work(void *p) { asleep_is((long)p); for (long i = 0; i < 6; i++) { pthread_barrier_wait(&here);\n\
+    ((go)f)(i + (long)p, (int (*)(void *))pthread_barrier_wait, &gone); } return 0; }\n\
+    int main(int c, char **v) { if (c < 3) return 2; pthread_t t[2]; long last = 0;\n\
+    pthread_barrier_init(&here, 0, 3); pthread_barrier_init(&gone, 0, 3);\n\
+    for (long i = 0; i < 2; i++) pthread_create(t + i, 0, work, (void *)i);\n\
+    for (long i = 0; i < 6; i++) { void *l = dlopen(v[1 + i % 2], RTLD_NOW); if (!l) { puts(dlerror()); exit(1); }\n\
+    f = dlsym(l, \"go\"); if (last && last != (long)f) puts(\"elsewhere\"); last = (long)f;\n\
+    pthread_barrier_wait(&here); until_asleep(2 * i + 2); dlclose(l); pthread_barrier_wait(&gone); }\n\
+    for (int i = 0; i < 2; i++) pthread_join(t[i], 0); printf(\"%ld\\n\", left); return 0; }\n";
+
+/// Without notes: how often it looks is nobody's business.
+const ASLEEP: &[u8] = b"#define _GNU_SOURCE\n#include <sched.h>\n#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\n\
+    extern long left; static volatile int tids[2];\n\
+    void asleep_is(long me) { tids[me] = gettid(); }\n\
+    static int asleep(int tid) { char name[64], text[256]; snprintf(name, 64, \"/proc/self/task/%d/stat\", tid);\n\
+    FILE *f = fopen(name, \"r\"); if (!f) return 0; text[fread(text, 1, 255, f)] = 0; fclose(f);\n\
+    char *end = strrchr(text, ')'); return end && end[2] == 'S'; }\n\
+    void until_asleep(long count) { while (__atomic_load_n(&left, __ATOMIC_SEQ_CST) != count || !asleep(tids[0]) || !asleep(tids[1]))\n\
+    sched_yield(); }\n";
+
+/// Counts instructions, and those that lie in no noted function of what is loaded when they are told.
+struct Placed {
+    images: Vec<Image>,
+    inside: usize,
+    outside: Vec<(u32, GuestVa)>,
+}
+
+impl Sink for Placed {
+    type Error = Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        for record in batch.records {
+            match record {
+                Record::Insn { pc, .. } if self.images.iter().any(|i| i.holds(*pc)) => {
+                    self.inside += 1;
+                }
+                Record::Insn { pc, .. } => self.outside.push((batch.thread.0, *pc)),
+                _ => {}
+            }
+        }
+        Ok(true)
+    }
+
+    fn event(&mut self, _: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        self.images.iter_mut().for_each(|image| image.event(event));
+        Ok(true)
+    }
+}
+
 fn run(folder: &Folder, line: &str) {
     good(ichnos(folder, &line.split_whitespace().collect::<Vec<_>>()));
 }
@@ -110,6 +173,11 @@ impl Built {
     fn images(&self) -> Vec<&str> {
         let libraries = self.libraries.iter().filter_map(|l| l.to_str());
         [self.program.as_str()].into_iter().chain(libraries).collect()
+    }
+
+    fn placed(&self) -> Placed {
+        let images = self.images().into_iter().map(|path| Image::new(path.as_ref())).collect();
+        Placed { images, inside: 0, outside: Vec::new() }
     }
 
     /// Behaves as if alone, in several modes, and gives good traces.
@@ -234,6 +302,46 @@ fn exceptions_cross_the_border() {
         let plans = [(2, 1), (7, 3)].map(|p| Plan(Calls, p, Level::Flow));
         let found = samples_of_images(&built.images(), &["20"], &plans);
         assert!(found.iter().all(|found| *found > 3), "{flags}: {found:?} samples");
+    }
+}
+
+/// What threads did in a library is told before it is said to be gone, and what they do in one behind its coming: while the program
+/// runs, and in the order of a stored trace.
+#[test]
+fn what_was_done_in_a_library_is_told_before_it_is_gone() {
+    let folder = Folder::new();
+    for (name, text) in [("a.c", LEAVES), ("b.c", LEAVES), ("meet.c", MEET), ("asleep.c", ASLEEP)] {
+        folder.write(name, text);
+    }
+    for name in ["a", "b"] {
+        run(&folder, &format!("cc -- gcc -O2 -shared -fPIC {name}.c -o {name}.so"));
+    }
+    let plain = std::process::Command::new("gcc")
+        .args(["-O2", "-c", "asleep.c"])
+        .current_dir(folder.path())
+        .status();
+    assert!(plain.unwrap().success());
+    run(&folder, "cc -- gcc -O2 -pthread -rdynamic meet.c asleep.o -o meet -ldl");
+    let library = |name: &str| folder.path().join(name);
+    let program = library("meet").to_str().unwrap().to_owned();
+    let built = Built { program, libraries: vec![library("a.so"), library("b.so")] };
+    let args: Vec<&str> = built.images()[1..].to_vec();
+    let stepped = built.stepped(&args);
+    let found = all_levels(&stepped);
+    assert_eq!(found.threads, 3, "{found:?}");
+    assert!(stepped.compare_references() > 100);
+    built.behaves(&folder, &args);
+    let mut live = built.placed();
+    let config = asm::Config::new(&built.program, args.iter().map(Into::into));
+    asm::record(&config, &mut live).expect("it can be recorded");
+    let line = ["record", "-q", "-o", "t.ichnos", "--", &built.program];
+    good(ichnos(&folder, &[&line[..], &args].concat()));
+    let reader = Reader::open(&library("t.ichnos")).unwrap();
+    let mut stored = built.placed();
+    Replay::new(&reader).order(Order::ByTime).drive(&mut stored).unwrap();
+    for (placed, how) in [(&live, "live"), (&stored, "stored")] {
+        assert!(placed.outside.is_empty(), "{how}: {:x?}", placed.outside);
+        assert_eq!(placed.inside, found.insns, "{how}");
     }
 }
 

@@ -165,6 +165,12 @@ impl<'a, S: Sink> Collector<'a, S> {
                 let mode = state.lanes.get(outer).map(|l| l.side.mode);
                 self.told.mode(*thread, state, mode.unwrap_or(Mode::Inst))?;
             }
+            Message::Rests { thread, lane, at } => self.settle(*thread, *lane, *at)?,
+            Message::Stamp { thread, ns } => {
+                if let Some(state) = self.threads.get_mut(thread) {
+                    self.told.timestamp(*thread, state, *ns)?;
+                }
+            }
             Message::Maps { thread, maps } => {
                 self.leave_copies(*thread)?;
                 for map in maps {

@@ -46,6 +46,11 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// Whether both are the same.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.path == other.path && self.bias == other.bias
+    }
+
     /// From where to where it lies.
     pub(crate) fn span(&self) -> (u64, u64) {
         let (low, high) = self.image.span;

@@ -1,7 +1,7 @@
 //! The tracer: a program's threads and children from their start to their end.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -46,7 +46,11 @@ pub(crate) struct Tracer<'a> {
     pub(super) threads: HashMap<i32, Thread>,
     /// Threads that stopped before their maker told of them.
     newborn: HashSet<i32>,
+    /// Changes that were seen and wait for their turn.
+    pub(super) later: VecDeque<(Task, Change)>,
     next: (u32, u32),
+    /// The last time that was told where a thread began or libraries changed.
+    pub(super) stamped: u64,
     pub(super) seen: Traced,
     listened: bool,
     pub(super) clock: Clock,
@@ -73,7 +77,9 @@ impl<'a> Tracer<'a> {
             processes: HashMap::new(),
             threads: HashMap::new(),
             newborn: HashSet::new(),
+            later: VecDeque::new(),
             next: (0, 0),
+            stamped: 0,
             seen: Traced {
                 status: EndStatus::Unknown,
                 raw_bytes: 0,
@@ -97,8 +103,7 @@ impl<'a> Tracer<'a> {
         self.adopt(first, None)?;
         self.begin_program(first)?;
         self.go_on(first, 0)?;
-        let failed = |source| Error::Process { pid: first.0, what: "waiting", source };
-        while let Some((task, change)) = wait(None).map_err(failed)? {
+        while let Some((task, change)) = self.next_change(first)? {
             if task == first {
                 match change {
                     Change::Exited(code) => self.seen.status = EndStatus::Exited(code),
@@ -120,6 +125,20 @@ impl<'a> Tracer<'a> {
         Ok(self.seen)
     }
 
+    /// The next change of a thread; nothing if there is none left.
+    fn next_change(&mut self, first: Task) -> Result<Option<(Task, Change)>, Error> {
+        let failed = |source| Error::Process { pid: first.0, what: "waiting", source };
+        match self.later.pop_front() {
+            Some(change) => Ok(Some(change)),
+            None => wait(None).map_err(failed),
+        }
+    }
+
+    /// Whether there was ever more than one thread.
+    pub(super) const fn has_threads(&self) -> bool {
+        self.next.0 > 1
+    }
+
     /// Takes notice of a change.
     pub(super) fn change(&mut self, task: Task, change: Change) -> Result<(), Error> {
         let done = match change {
@@ -138,11 +157,26 @@ impl<'a> Tracer<'a> {
         match stop {
             Stop::Signal(signal) => self.signal(task, signal),
             Stop::Syscall => self.system_call(task),
-            Stop::Clone | Stop::Vfork => self.made(task),
+            Stop::Clone => self.made(task),
+            Stop::Vfork => {
+                self.waits(task, task.regs().ok());
+                self.made(task)
+            }
+            Stop::VforkDone => {
+                self.waits(task, None);
+                self.go_on(task, 0)
+            }
             Stop::Exec => self.exec(task),
             Stop::Exit => self.exit(task),
             Stop::Group(signal) => self.group(task, signal),
             _ => self.go_on(task, 0),
+        }
+    }
+
+    /// A thread waits from now on for a child that has its memory, with these registers, or does not any more.
+    fn waits(&mut self, task: Task, regs: Option<Regs>) {
+        if let Some(thread) = self.threads.get_mut(&task.0) {
+            thread.waits = regs;
         }
     }
 
@@ -212,9 +246,11 @@ impl<'a> Tracer<'a> {
         }
         let like = parent.filter(|_| fresh).map(|(id, _)| id);
         self.tell(Message::Start { thread: id, start, lane: context, like });
+        self.stamp_begin(id);
         let lanes = vec![lane];
         let (begun, in_call, returns, ended) = (maker.is_none(), false, false, false);
-        self.threads.insert(task.0, Thread { id, pid, lanes, begun, in_call, returns, ended });
+        let thread = Thread { id, pid, lanes, begun, in_call, returns, waits: None, ended };
+        self.threads.insert(task.0, thread);
         Ok(())
     }
 

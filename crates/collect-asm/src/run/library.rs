@@ -59,24 +59,38 @@ pub(crate) struct Libraries {
     /// Those with copies, and those that had some.
     loaded: Vec<Library>,
     gone: Vec<Library>,
+    /// Those that run as they are.
+    refused: Vec<Found>,
     /// The mappings that were told.
     pub(crate) told: Vec<Mapped>,
 }
 
 impl Libraries {
+    /// Whether some are not there any more, or others came.
+    pub(crate) fn changes(&self, thread: Thread, found: &[Found]) -> bool {
+        let stays = |l: &Library| found.iter().any(|f| l.is(f)) && l.is_led(thread);
+        !self.loaded.iter().all(stays) || !found.iter().all(|f| self.has(f))
+    }
+
     /// Takes out those that are not there any more.
     pub(crate) fn unload(&mut self, thread: Thread, found: &[Found]) -> Vec<Library> {
         let stays = |l: &Library| found.iter().any(|f| l.is(f)) && l.is_led(thread);
         let (loaded, gone) = std::mem::take(&mut self.loaded).into_iter().partition(stays);
         self.loaded = loaded;
+        self.refused.retain(|refused| found.iter().any(|f| refused.is(f)));
         let gone: Vec<Library> = gone;
         self.gone.extend(gone.iter().cloned());
         gone
     }
 
-    /// Whether one of these is known.
+    /// Whether one is known.
     pub(crate) fn has(&self, found: &Found) -> bool {
-        self.loaded.iter().any(|l| l.is(found))
+        self.loaded.iter().any(|l| l.is(found)) || self.refused.iter().any(|r| r.is(found))
+    }
+
+    /// One runs as it is while it is there.
+    pub(crate) fn refuse(&mut self, found: &Found) {
+        self.refused.push(found.clone());
     }
 
     /// One that was there before at the same place, if its copies can be where they were.

@@ -19,7 +19,7 @@ use super::maps::{self, Mapped};
 use super::message::Message;
 use super::setup::{arrived, find_functions, hook_search, make_room, put, take};
 use crate::Error;
-use crate::code::{Copy, Form, Tool};
+use crate::code::{Copy, Tool};
 
 /// All signals but those that cannot be held back, and the one of steps.
 const HELD: u64 = !(1 << 4);
@@ -51,33 +51,41 @@ impl Tracer<'_> {
         let text = fs::read_to_string(format!("/proc/{pid}/maps")).map_err(failed)?;
         let program = fs::read_link(format!("/proc/{pid}/exe")).map_err(failed)?;
         let found = find(&text, &program, &mut self.copies);
-        self.flush_process(task, pid)?;
+        self.flush(task)?;
+        let halted = match self.changes(task, pid, &found) {
+            true => Some(self.halt(task, pid)?),
+            false => None,
+        };
+        if halted.is_some() {
+            self.stamp(task);
+        }
         self.unload(task, pid, &found).map_err(failed)?;
         let taken: Vec<Range<u64>> = maps::lines(&text).map(|l| l.range).collect();
         let mut more = false;
         for library in &found {
             let process = self.processes.get(&pid);
             if process.is_some_and(|p| !p.libraries.has(library)) {
-                more |= self.load(task, pid, library, &taken)?;
+                let copied = self.load(task, pid, library, &taken)?;
+                if let Some(process) = self.processes.get_mut(&pid).filter(|_| !copied) {
+                    process.libraries.refuse(library);
+                }
+                more |= copied;
             }
         }
         let told = self.processes.get(&pid).is_some_and(|p| !p.libraries.told.is_empty());
         if told || more {
             self.tell_maps(task, Mapped::is_image);
         }
+        if let Some(halted) = halted {
+            self.stamp_others(&halted);
+        }
         Ok(())
     }
 
-    /// Tells what all threads of a process have stored, so that it comes before what is told of libraries now.
-    fn flush_process(&mut self, task: Task, pid: i32) -> Result<(), Error> {
-        self.flush(task)?;
-        if self.form == Form::Blocks {
-            let others = self.threads.iter().filter(|(tid, t)| t.pid == pid && **tid != task.0);
-            let others: Vec<i32> = others.map(|(tid, _)| *tid).collect();
-            // They run meanwhile: their places are behind whole records.
-            others.into_iter().try_for_each(|tid| self.flush(Task(tid)))?;
-        }
-        Ok(())
+    /// Whether copies come or go if a process has these libraries.
+    fn changes(&self, task: Task, pid: i32, found: &[Found]) -> bool {
+        let libraries = self.processes.get(&pid).map(|p| &p.libraries);
+        libraries.is_some_and(|l| l.changes(task, found))
     }
 
     /// Takes copies away of libraries that are not among these.

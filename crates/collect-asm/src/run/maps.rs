@@ -66,11 +66,9 @@ impl Mapped {
         self.kind == MapKind::IMAGE
     }
 
-    /// That nobody knows what lies there now. Other threads' last instructions there may be told later.
+    /// That nobody knows what lies there now.
     pub(crate) fn forgotten(&self) -> Self {
-        let all = all();
-        let protection = Protection(all.protection.0 | Protection::EXEC.0);
-        Self { start: self.start, len: self.len, protection, ..all }
+        Self { start: self.start, len: self.len, ..all() }
     }
 }
 

@@ -76,6 +76,10 @@ pub(crate) enum Message {
     SignalReturn { thread: u32, at: Where, inner: Context, outer: Context, pc: GuestVa },
     /// A signal handler was left and will not return.
     Left { thread: u32, outer: Context },
+    /// It has stopped there for a while, and has done what was told.
+    Rests { thread: u32, lane: Context, at: Where },
+    /// It was there at this time, in nanoseconds since the recording began.
+    Stamp { thread: u32, ns: u64 },
     /// Its process has these mappings.
     Maps { thread: u32, maps: Vec<Mapped> },
     /// It got a new buffer.

@@ -11,6 +11,7 @@ mod choice;
 mod collect;
 mod copies;
 mod follow;
+mod halt;
 mod handler;
 mod images;
 mod library;

@@ -35,6 +35,8 @@ pub(crate) struct Thread {
     pub(crate) in_call: bool,
     /// Whether that call is a return from a signal handler.
     pub(crate) returns: bool,
+    /// Its registers, while it waits for a child that has its memory.
+    pub(crate) waits: Option<Regs>,
     /// Whether its end was told.
     pub(crate) ended: bool,
 }
