@@ -36,11 +36,17 @@ impl Thread {
     /// Lets a thread that stopped because it runs a new program come out of the system call
     /// that made it so: until then, what that returns would be put over its registers.
     pub fn leave_exec(self) -> io::Result<()> {
-        self.resume(Resume::Syscall, 0)?;
-        match wait(Some(self))? {
-            Some((_, Change::Stopped(Stop::Syscall))) => Ok(()),
-            Some((_, Change::Stopped(_))) => Err(io::Error::other("it stopped elsewhere")),
-            _ => Err(io::Error::other("it has ended")),
+        loop {
+            self.resume(Resume::Syscall, 0)?;
+            match wait(Some(self))? {
+                Some((_, Change::Stopped(Stop::Syscall))) => return Ok(()),
+                // It was asked to stop before.
+                Some((_, Change::Stopped(Stop::Group(libc::SIGTRAP)))) => {}
+                Some((_, Change::Stopped(_))) => {
+                    return Err(io::Error::other("it stopped elsewhere"));
+                }
+                _ => return Err(io::Error::other("it has ended")),
+            }
         }
     }
 

@@ -374,6 +374,36 @@ fn threads_and_children_have_libraries_too() {
     built.behaves(&folder, &[library.to_str().unwrap()]);
 }
 
+/// Libraries come and go while another thread waits for children that have its memory until they run a program of their own,
+/// and until it runs another one itself.
+#[test]
+fn libraries_change_while_programs_begin() {
+    let folder = Folder::new();
+    folder.write("plug_a.c", PLUG_A);
+    folder.write(
+        "begin.c",
+        b"#include <dlfcn.h>\n#include <pthread.h>\n#include <sched.h>\n#include <spawn.h>\n#include <stdio.h>\n\
+          #include <sys/wait.h>\n#include <unistd.h>\n\
+          typedef long (*go)(long, long (*)(long));\nextern char **environ;\n\
+          static const char *path; static volatile int begun;\n\
+          static long back(long x) { return x & 1; }\n\
+          static void *work(void *p) { for (;;) { void *l = dlopen(path, RTLD_NOW); if (!l) return p;\n\
+          ((go)dlsym(l, \"go\"))(50, back); dlclose(l); begun = 1; } }\n\
+          int main(int c, char **v) { path = v[1]; if (c > 2) { puts(\"again\"); return 0; }\n\
+          pthread_t t; pthread_create(&t, 0, work, 0); while (!begun) sched_yield();\n\
+          char *args[] = { \"true\", 0 }; int good = 0;\n\
+          for (int i = 0; i < 15; i++) { pid_t child; int s = 1;\n\
+          if (posix_spawn(&child, \"/bin/true\", 0, 0, args, environ) == 0 && waitpid(child, &s, 0) == child) good += s == 0; }\n\
+          printf(\"%d\\n\", good); fflush(stdout); execl(v[0], v[0], path, \"again\", (char *)0); return 1; }\n",
+    );
+    run(&folder, "cc -- gcc -O2 -shared -fPIC plug_a.c -o plug_a.so");
+    run(&folder, "cc -- gcc -O2 -pthread begin.c -o begin -ldl");
+    let program = folder.path().join("begin").to_str().unwrap().to_owned();
+    let library = folder.path().join("plug_a.so");
+    let built = Built { program, libraries: vec![library.clone()] };
+    built.behaves(&folder, &[library.to_str().unwrap()]);
+}
+
 /// A window that begins in one library and ends in another; a name that nothing has.
 #[test]
 fn functions_of_libraries_begin_and_end_what_is_recorded() {

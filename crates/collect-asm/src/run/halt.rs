@@ -28,11 +28,14 @@ impl Tracer<'_> {
     pub(super) fn halt(&mut self, task: Task, pid: i32) -> Result<Halted, Error> {
         let failed = |source| Error::Process { pid, what: "stopping its threads", source };
         let is_other = |(tid, t): &(&i32, &super::process::Thread)| {
-            t.pid == pid && **tid != task.0 && t.begun && !t.ended
+            t.pid == pid && **tid != task.0 && !t.ended
         };
-        let mut others: Vec<Task> =
+        let mut all: Vec<Task> =
             self.threads.iter().filter(is_other).map(|(tid, _)| Task(*tid)).collect();
-        others.sort_unstable();
+        all.sort_unstable();
+        // One that is about to begin has done nothing yet.
+        let mut others = all.clone();
+        others.retain(|other| self.threads.get(&other.0).is_some_and(|t| t.begun));
         // Who waits for a child that has its memory does nothing meanwhile, and does not stop either.
         let waits = |other: &Task| self.threads.get(&other.0).is_some_and(|t| t.waits.is_some());
         let stopped = |other: &Task| self.later.iter().any(|(of, _)| of == other);
@@ -52,7 +55,7 @@ impl Tracer<'_> {
         for other in &others {
             self.rests(*other)?;
         }
-        let numbers = others.iter().filter_map(|other| self.threads.get(&other.0));
+        let numbers = all.iter().filter_map(|other| self.threads.get(&other.0));
         Ok(Halted(numbers.map(|t| t.id).collect()))
     }
 

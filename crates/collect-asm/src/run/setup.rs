@@ -360,6 +360,8 @@ fn map_rest(thread: Thread, copy: &Copy, fixed: u64) -> io::Result<()> {
 }
 
 fn guard(thread: Thread, copy: &Copy, pool: &Pool) -> io::Result<()> {
+    /// As many as there are.
+    const SIGNALS: usize = 64;
     let layout = pool.layout();
     let before = thread.regs()?;
     let mut regs = before;
@@ -369,11 +371,22 @@ fn guard(thread: Thread, copy: &Copy, pool: &Pool) -> io::Result<()> {
     regs.r13 = u64::from(layout.buffers);
     regs.orig_rax = u64::MAX;
     thread.set_regs(&regs)?;
-    thread.resume(Resume::Cont, 0)?;
-    match wait(Some(thread))? {
-        Some((_, Change::Stopped(Stop::Signal(5)))) => thread.set_regs(&before),
-        _ => Err(io::Error::other("it stopped elsewhere")),
+    let mut later = Vec::new();
+    loop {
+        thread.resume(Resume::Cont, 0)?;
+        match wait(Some(thread))? {
+            Some((_, Change::Stopped(Stop::Signal(5)))) => break,
+            // Those that came before the new program are that one's; a fault would come for ever.
+            Some((_, Change::Stopped(Stop::Signal(signal)))) if later.len() < SIGNALS => {
+                later.push(signal);
+            }
+            // It was asked to stop before.
+            Some((_, Change::Stopped(Stop::Group(5)))) => {}
+            _ => return Err(io::Error::other("it stopped elsewhere")),
+        }
     }
+    thread.set_regs(&before)?;
+    later.into_iter().try_for_each(|signal| thread.send(signal))
 }
 
 /// Writes all patches, a page at a time.
