@@ -42,6 +42,9 @@ pub struct SignalSource {
 #[derive(Clone, Copy, Debug)]
 pub struct SignalInfo(libc::siginfo_t);
 
+/// Bytes of a set of signals.
+const MASK_LEN: usize = size_of::<u64>();
+
 fn check(result: libc::c_long) -> io::Result<()> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -127,6 +130,24 @@ impl Thread {
         let info = ptr::from_ref(&info.0);
         // SAFETY: the request reads one `siginfo_t` from the address given.
         check(unsafe { libc::ptrace(libc::PTRACE_SETSIGINFO, self.0, 0usize, info) })
+    }
+
+    /// The signals that it holds back, a bit each.
+    pub fn signal_mask(self) -> io::Result<u64> {
+        let mut mask = 0u64;
+        // SAFETY: the request writes as many bytes as it is told, those of `mask`.
+        check(unsafe {
+            libc::ptrace(libc::PTRACE_GETSIGMASK, self.0, MASK_LEN, ptr::from_mut(&mut mask))
+        })?;
+        Ok(mask)
+    }
+
+    /// Makes it hold back these signals.
+    pub fn set_signal_mask(self, mask: u64) -> io::Result<()> {
+        // SAFETY: the request reads as many bytes as it is told, those of `mask`.
+        check(unsafe {
+            libc::ptrace(libc::PTRACE_SETSIGMASK, self.0, MASK_LEN, ptr::from_ref(&mask))
+        })
     }
 
     fn memory(self) -> io::Result<File> {

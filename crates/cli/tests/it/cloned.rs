@@ -52,14 +52,14 @@ fn equal_runs_have_equal_samples() {
     assert_eq!(on, 1, "one window");
 }
 
-/// Builds a program that works until a file is there.
+/// Builds a program that works until a file is there, and writes a byte to another for each round, if that has a name.
 fn worker(folder: &Folder, name: &str) -> String {
     folder.write(
         &format!("{name}.c"),
         b"#include <unistd.h>\n#include <stdio.h>\n\
           __attribute__((noinline)) unsigned step(unsigned x) { return x * 1664525u + 1013904223u; }\n\
-          int main(int c, char **v) { unsigned x = c; if (c > 2) fclose(fopen(v[2], \"w\"));\n\
-          while (access(v[1], 0) != 0) {\n\
+          int main(int c, char **v) { unsigned x = c; FILE *f = c > 2 ? fopen(v[2], \"w\") : 0;\n\
+          while (access(v[1], 0) != 0) { if (f) { fputc('.', f); fflush(f); }\n\
           for (int i = 0; i < 20; i++) x = step(x);\n usleep(300); }\n return x == 1; }\n",
     );
     let program = folder.path().join(name).to_str().unwrap().to_owned();
@@ -68,18 +68,27 @@ fn worker(folder: &Folder, name: &str) -> String {
     program
 }
 
+/// Waits until such a program has begun two rounds more, not for ever: it has been through a whole one since.
+fn two_rounds_more(folder: &Folder, file: &str) {
+    let rounds = || std::fs::metadata(folder.path().join(file)).map_or(0, |m| m.len());
+    let (begun, before) = (Instant::now(), rounds());
+    while rounds() < before + 2 && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_recording_is_switched_by_its_number() {
     let folder = Folder::new();
     let program = worker(&folder, "work");
-    let mut recorder = paused(&folder, &[&program, "done"]);
+    let mut recorder = paused(&folder, &[&program, "done", "rounds"]);
     let number = recorder.id().to_string();
     let switch = |to: &str| ichnos(&folder, &["control", &number, to]);
-    std::thread::sleep(Duration::from_millis(100));
+    two_rounds_more(&folder, "rounds");
     good(switch("on"));
-    std::thread::sleep(Duration::from_millis(50));
+    two_rounds_more(&folder, "rounds");
     good(switch("off"));
-    std::thread::sleep(Duration::from_millis(50));
+    two_rounds_more(&folder, "rounds");
     folder.write("done", b"");
     assert!(recorder.wait().expect("it ends").success());
     good(ichnos(&folder, &["check", "t.ichnos"]));

@@ -8,29 +8,82 @@ use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::path::Path;
 
-use ichnos_base::{Batch, EndStatus, Event, GuestVa, MapKind, Record, Sink, ThreadId};
+use ichnos_base::{Batch, EndStatus, Event, GuestVa, MapKind, Protection, Record, Sink, ThreadId};
 use ichnos_collect_asm as asm;
 use ichnos_collect_step as step;
 use ichnos_flow::Level;
 
-/// Keeps the records of some code, by thread.
+/// A program or library: where its noted functions lie in its file, and by how much it was moved, if it is there.
+pub struct Image {
+    ranges: Vec<Range<GuestVa>>,
+    loaded: Loaded,
+}
+
+/// Where a program or library is loaded, as events tell.
+pub struct Loaded {
+    path: String,
+    /// By how much it was moved, and where its code lies.
+    pub bias: Option<u64>,
+    code: GuestVa,
+}
+
+impl Loaded {
+    /// One that is not there yet.
+    pub fn new(path: &Path) -> Self {
+        let path = std::fs::canonicalize(path).unwrap().to_string_lossy().into_owned();
+        Self { path, bias: None, code: GuestVa(0) }
+    }
+
+    /// Takes notice of it if it comes, and if it goes or something else comes to its place.
+    pub fn event(&mut self, event: &Event<'_>) {
+        let (start, len) = match event {
+            Event::Map(map) => (map.start, map.len),
+            Event::Unmap { start, len } => (*start, *len),
+            _ => return,
+        };
+        if self.bias.is_some() && (start..start.offset(len)).contains(&self.code) {
+            self.bias = None;
+        }
+        if let Event::Map(map) = event
+            && map.kind == MapKind::IMAGE
+            && map.path == self.path
+            && map.protection.0 & Protection::EXEC.0 != 0
+        {
+            (self.bias, self.code) = (Some(map.bias), start);
+        }
+    }
+}
+
+impl Image {
+    /// One that is not there yet.
+    pub fn new(path: &Path) -> Self {
+        let ranges = asm::noted(path).expect("it can be read");
+        assert!(!ranges.is_empty(), "no notes");
+        Self { ranges, loaded: Loaded::new(path) }
+    }
+
+    /// Takes notice of it if it comes or goes.
+    pub fn event(&mut self, event: &Event<'_>) {
+        self.loaded.event(event);
+    }
+
+    /// Whether an instruction is one of its noted functions, where they lie now.
+    pub fn holds(&self, pc: GuestVa) -> bool {
+        let Some(bias) = self.loaded.bias else { return false };
+        let pc = GuestVa(pc.0.wrapping_sub(bias));
+        let i = self.ranges.partition_point(|r| r.start <= pc);
+        i > 0 && self.ranges[i - 1].contains(&pc)
+    }
+}
+
+/// Keeps the records of some code, by thread; of all, if no images are named.
 #[derive(Default)]
 struct Keep {
-    ranges: Vec<Range<GuestVa>>,
+    images: Vec<Image>,
     threads: BTreeMap<u32, Vec<Record>>,
     inside: BTreeMap<u32, bool>,
     ends: BTreeMap<u32, EndStatus>,
     gaps: usize,
-    bias: Option<u64>,
-    name: String,
-}
-
-impl Keep {
-    fn holds(&self, pc: GuestVa) -> bool {
-        let pc = GuestVa(pc.0.wrapping_sub(self.bias.unwrap_or(0)));
-        let i = self.ranges.partition_point(|r| r.start <= pc);
-        i > 0 && self.ranges[i - 1].contains(&pc)
-    }
 }
 
 impl Sink for Keep {
@@ -40,7 +93,7 @@ impl Sink for Keep {
         for record in batch.records {
             let thread = batch.thread.0;
             if let Record::Insn { pc, .. } = record {
-                let inside = self.holds(*pc);
+                let inside = self.images.is_empty() || self.images.iter().any(|i| i.holds(*pc));
                 self.inside.insert(thread, inside);
             }
             if self.inside.get(&thread) == Some(&true) {
@@ -51,10 +104,8 @@ impl Sink for Keep {
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        self.images.iter_mut().for_each(|image| image.event(event));
         match event {
-            Event::Map(map) if map.kind == MapKind::IMAGE && map.path == self.name => {
-                self.bias.get_or_insert(map.bias);
-            }
             Event::ThreadEnd(status) => drop(self.ends.insert(thread.0, *status)),
             Event::Gap { .. } => self.gaps += 1,
             _ => {}
@@ -107,10 +158,13 @@ impl Stepped {
 
     /// Steps a program that has notes, with arguments.
     pub fn with(program: &OsStr, args: &[OsString]) -> Self {
-        let ranges = asm::noted(Path::new(program)).expect("the program can be read");
-        assert!(!ranges.is_empty(), "no notes");
-        let name = std::fs::canonicalize(program).unwrap().to_string_lossy().into_owned();
-        let mut kept = Keep { ranges, name, ..Keep::default() };
+        Self::of_images(program, args, &[])
+    }
+
+    /// Steps a program that has notes and libraries that have some.
+    pub fn of_images(program: &OsStr, args: &[OsString], libraries: &[&Path]) -> Self {
+        let paths = [Path::new(program)].into_iter().chain(libraries.iter().copied());
+        let mut kept = Keep { images: paths.map(Image::new).collect(), ..Keep::default() };
         let mut config = step::Config::new(program);
         config.args = args.to_vec();
         let outcome = step::Collector::new(&config).run(&mut kept).expect("it can be stepped");
@@ -121,8 +175,7 @@ impl Stepped {
 
     /// Records the program inline; panics where that differs.
     pub fn compare(&self, level: Level) -> Compared {
-        let (ranges, bias) = (self.kept.ranges.clone(), self.kept.bias);
-        let mut inline = Keep { ranges, bias, ..Keep::default() };
+        let mut inline = Keep::default();
         let mut config = asm::Config::new(&self.program, self.args.iter().cloned());
         config.level = level;
         let recorded = asm::record(&config, &mut inline).expect("it can be recorded");

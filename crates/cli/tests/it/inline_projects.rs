@@ -2,7 +2,7 @@
 //!
 //! Their sources are fetched when the tests run (`ICHNOS_FETCH`), by a script that the benchmarks
 //! use too. bzip2 and lua are built always; with `ICHNOS_INLINE=all` zstd (by make and by cmake) and
-//! sqlite3 are, too, and at more levels.
+//! sqlite3 are, too, and at more levels. All but bzip2 also as small programs with most of their code in a shared library.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::ffi::OsString;
@@ -57,8 +57,13 @@ fn as_alone(folder: &Folder, program: &Path, args: &[&str]) -> Run {
 }
 
 fn equals_step(program: &Path, args: &[&str], levels: &[Level]) {
+    equals_step_with(program, &[], args, levels);
+}
+
+/// The same of a program with libraries that have notes.
+fn equals_step_with(program: &Path, libraries: &[&Path], args: &[&str], levels: &[Level]) {
     let args: Vec<OsString> = args.iter().map(Into::into).collect();
-    let stepped = Stepped::with(program.as_os_str(), &args);
+    let stepped = Stepped::of_images(program.as_os_str(), &args, libraries);
     for level in levels {
         let compared = stepped.compare(*level);
         assert!(compared.insns > 10_000, "{compared:?}");
@@ -145,6 +150,9 @@ assert(utf8.char(228, 8364) == "\u{e4}\u{20ac}" and #utf8.char(8364) == 3)
 print("all right", sum, table.concat(t, ",", 1, 5))
 "#;
 
+const SMALL_LUA: &str = "local t = {} for i = 1, 20 do t[i] = tostring(i * 7 % 5) end \
+    table.sort(t) print(pcall(error, #table.concat(t)))";
+
 #[test]
 fn lua_runs_while_traced() {
     let folder = Folder::new();
@@ -153,9 +161,25 @@ fn lua_runs_while_traced() {
     let run = as_alone(&folder, &program, &["t.lua"]);
     assert!(run.stdout.starts_with("all right\t55"), "{}", run.stdout);
     let levels = if long() { &Level::ALL[..] } else { &[Level::Flow] };
-    let small = "local t = {} for i = 1, 20 do t[i] = tostring(i * 7 % 5) end \
-        table.sort(t) print(pcall(error, #table.concat(t)))";
-    equals_step(&program, &["-e", small], levels);
+    equals_step(&program, &["-e", SMALL_LUA], levels);
+}
+
+#[test]
+fn lua_as_a_library_runs_while_traced() {
+    let folder = Folder::new();
+    let Some(program) = build(&folder, "lua-shared", "-O2") else { return };
+    folder.write("t.lua", LUA.as_bytes());
+    let run = as_alone(&folder, &program, &["t.lua"]);
+    assert!(run.stdout.starts_with("all right\t55"), "{}", run.stdout);
+    let levels = if long() { &Level::ALL[..] } else { &[Level::Flow] };
+    let library = program.with_file_name("liblua.so");
+    equals_step_with(&program, &[&library], &["-e", SMALL_LUA], levels);
+    for how in ["1000:10", "7:3"] {
+        let line = ["record", "-q", "-o", "t.ichnos", "--sample", how, "--"];
+        let traced = ichnos(&folder, &[&line[..], &[program.to_str().unwrap(), "t.lua"]].concat());
+        assert_eq!((traced.status, traced.stdout), (0, run.stdout.clone()), "{}", traced.stderr);
+        good(ichnos(&folder, &["check", "t.ichnos"]));
+    }
 }
 
 const SQL: &str = "create table t(id integer primary key, name text, n int);
@@ -182,15 +206,25 @@ fn sqlite3_answers_while_traced() {
         return;
     }
     let Some(program) = build(&folder, "sqlite3", "-O2") else { return };
+    answers(&folder, &program);
+    equals_step(&program, &[":memory:", "select 1 + 2, upper('a');"], &Level::ALL);
+    let Some(program) = build(&folder, "sqlite3-shared", "-O2") else { return };
+    answers(&folder, &program);
+    let library = program.with_file_name("libsqlite3.so");
+    let line = [":memory:", "select 1 + 2, upper('a');"];
+    equals_step_with(&program, &[&library], &line, &[Level::Flow]);
+}
+
+/// Gives the right answers while it is traced.
+fn answers(folder: &Folder, program: &Path) {
     folder.write("t.sql", SQL.as_bytes());
-    let run = as_alone(&folder, &program, &[":memory:", ".read t.sql"]);
+    let run = as_alone(folder, program, &[":memory:", ".read t.sql"]);
     let n = |i: u32| i * 31 % 97;
     let all: u32 = (1..=2000).map(n).sum();
     let kept: u32 = (1..=2000).filter(|i| i % 3 != 0).map(n).sum();
     assert!(run.stdout.starts_with(&format!("2000|{all}|name0|2000\n")), "{}", run.stdout);
     assert!(run.stdout.contains(&format!("\n1334\n{kept}\nNAME9|")), "{}", run.stdout);
     assert!(run.stdout.ends_with("ok\n"), "{}", run.stdout);
-    equals_step(&program, &[":memory:", "select 1 + 2, upper('a');"], &Level::ALL);
 }
 
 #[test]
@@ -202,7 +236,7 @@ fn zstd_goes_round_while_traced() {
     let folder = Folder::new();
     folder.write("in.txt", text(20_000).as_bytes());
     let small = folder.write("small.txt", text(2).as_bytes());
-    for (name, flags) in [("zstd", "-O2"), ("zstd-cmake", "-O3")] {
+    for (name, flags) in [("zstd", "-O2"), ("zstd-cmake", "-O3"), ("zstd-shared", "-O2")] {
         let Some(program) = build(&folder, name, flags) else { return };
         let (own, name) = (ichnos_path(), program.display());
         for level in ["-1", "-5 -T2", "-19 --long"] {
@@ -214,7 +248,9 @@ fn zstd_goes_round_while_traced() {
         }
         // Without threads whose ways depend on who comes first.
         let alone = ["-q", "-c", "--single-thread", "--no-asyncio", &small];
-        equals_step(&program, &alone, &[Level::Flow]);
+        let library = program.with_file_name("libzstd.so.1");
+        let libraries: &[&Path] = if library.exists() { &[&library] } else { &[] };
+        equals_step_with(&program, libraries, &alone, &[Level::Flow]);
     }
 }
 

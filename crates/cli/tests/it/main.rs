@@ -12,6 +12,7 @@ mod gaps;
 mod inline;
 mod inline_compare;
 mod inline_kernels;
+mod inline_libraries;
 mod inline_projects;
 mod inline_stress;
 mod models;

@@ -12,10 +12,11 @@ use std::io::Write as _;
 use std::path::Path;
 
 use asm::Events::{Calls, CallsAndLoops, Loops};
-use ichnos_base::{Batch, Event, MapKind, Mode, Record, Sink, ThreadId};
+use ichnos_base::{Batch, Event, Mode, Record, Sink, ThreadId};
 use ichnos_collect_asm as asm;
 use ichnos_flow::Level;
 
+use crate::inline_compare::Loaded;
 use crate::inline_kernels::build;
 use crate::inline_projects;
 use crate::support::Folder;
@@ -95,15 +96,16 @@ fn into(
 #[derive(Clone, Copy, Debug)]
 pub struct Plan(pub asm::Events, pub (u64, u64), pub Level);
 
-/// A program's events, by their places in its file.
+/// The events of a program or library, by their places in its file, and by how much it was moved.
 struct Places {
+    loaded: Loaded,
     first: u64,
     is: Vec<bool>,
 }
 
 impl Places {
-    fn new(program: &str, Plan(events, _, level): Plan) -> Self {
-        let path = Path::new(program);
+    fn new(image: &str, Plan(events, _, level): Plan) -> Self {
+        let path = Path::new(image);
         let places = match events {
             Calls => asm::entries(path),
             _ => asm::event_places(path, events, level),
@@ -114,12 +116,14 @@ impl Places {
         let len = places.iter().max().map_or(0, |last| last - first + 1);
         let mut is = vec![false; usize::try_from(len).unwrap()];
         places.iter().for_each(|place| is[(place - first) as usize] = true);
-        Self { first, is }
+        Self { loaded: Loaded::new(path), first, is }
     }
 
-    /// Whether a record of a program that was moved by so much begins one.
-    fn has(&self, record: &Record, bias: u64) -> bool {
-        let Record::Insn { pc, .. } = record else { return false };
+    /// Whether a record begins one.
+    fn has(&self, record: &Record) -> bool {
+        let (Record::Insn { pc, .. }, Some(bias)) = (record, self.loaded.bias) else {
+            return false;
+        };
         let at = pc.0.wrapping_sub(bias).wrapping_sub(self.first);
         usize::try_from(at).is_ok_and(|at| self.is.get(at) == Some(&true))
     }
@@ -141,14 +145,15 @@ struct Progress {
 struct Comparison {
     name: String,
     plan: Plan,
-    places: Places,
+    images: Vec<Places>,
     parts: Parts,
     threads: BTreeMap<u32, Progress>,
     samples: usize,
 }
 
 impl Comparison {
-    fn new(program: &str, args: &[&str], plan: Plan) -> Self {
+    fn new(images: &[&str], args: &[&str], plan: Plan) -> Self {
+        let program = images[0];
         let Plan(events, (skipped, recorded), level) = plan;
         let mut choice = asm::Choice::sample(skipped, recorded);
         choice.events = events;
@@ -176,15 +181,16 @@ impl Comparison {
             threads.insert(*thread, Progress { begin, ..Progress::default() });
         }
         let name = format!("{program} {args:?}, {plan:?}");
-        Self { name, plan, places: Places::new(program, plan), parts, threads, samples: 0 }
+        let images = images.iter().map(|image| Places::new(image, plan)).collect();
+        Self { name, plan, images, parts, threads, samples: 0 }
     }
 
-    fn records(&mut self, batch: &Batch<'_>, bias: u64) {
+    fn records(&mut self, batch: &Batch<'_>) {
         let (name, thread) = (&self.name, batch.thread.0);
         let windows = &self.parts.threads[&thread];
         let now = self.threads.get_mut(&thread).expect("it was sampled, too");
         for record in batch.records {
-            let event = self.places.has(record, bias);
+            let event = self.images.iter().any(|places| places.has(record));
             let window = &windows[now.window].1;
             if let Some((at, seen)) = now.inside
                 && at == window.len()
@@ -232,29 +238,19 @@ impl Comparison {
 }
 
 /// A whole run, looked at as it goes by.
-struct Whole<'a> {
-    /// The program's path, and by how much it was moved.
-    path: &'a str,
-    bias: Option<u64>,
-    compared: &'a mut [Comparison],
-}
+struct Whole<'a>(&'a mut [Comparison]);
 
 impl Sink for Whole<'_> {
     type Error = Infallible;
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
-        let bias = self.bias.expect("code is mapped before it runs");
-        self.compared.iter_mut().for_each(|one| one.records(batch, bias));
+        self.0.iter_mut().for_each(|one| one.records(batch));
         Ok(true)
     }
 
     fn event(&mut self, _: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
-        if let Event::Map(map) = event
-            && map.kind == MapKind::IMAGE
-            && map.path == self.path
-        {
-            self.bias.get_or_insert(map.bias);
-        }
+        let images = self.0.iter_mut().flat_map(|one| &mut one.images);
+        images.for_each(|places| places.loaded.event(event));
         Ok(true)
     }
 }
@@ -263,11 +259,16 @@ impl Sink for Whole<'_> {
 /// gaps count, as long as it should be, and equal. Answers how many samples each plan had.
 #[track_caller]
 pub fn samples_are_windows(program: &str, args: &[&str], plans: &[Plan]) -> Vec<usize> {
+    samples_of_images(&[program], args, plans)
+}
+
+/// The same of a program with libraries.
+#[track_caller]
+pub fn samples_of_images(images: &[&str], args: &[&str], plans: &[Plan]) -> Vec<usize> {
     let mut compared: Vec<_> =
-        plans.iter().map(|plan| Comparison::new(program, args, *plan)).collect();
-    let path = std::fs::canonicalize(program).unwrap().to_string_lossy().into_owned();
-    let mut whole = Whole { path: &path, bias: None, compared: &mut compared };
-    into(program, args, (None, Level::Flow), &mut whole);
+        plans.iter().map(|plan| Comparison::new(images, args, *plan)).collect();
+    let program = images[0];
+    into(program, args, (None, Level::Flow), &mut Whole(&mut compared));
     compared.iter().for_each(Comparison::end);
     let samples: Vec<usize> = compared.iter().map(|one| one.samples).collect();
     if long() {

@@ -36,7 +36,7 @@ pub(crate) const OUT_OF_REACH: u64 = 256;
 pub(crate) fn clone(world: &World, points: &Points, apart: u64) -> (Emitter, Vec<Laid>) {
     let mut emitter = Emitter::default();
     let mut laid = Vec::new();
-    let mut next = points.code;
+    let mut next = points.plot.exec;
     for function in &world.functions {
         let begin = emitter.instrs.len();
         emitter.entry(points, function);

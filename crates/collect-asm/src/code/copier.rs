@@ -10,6 +10,7 @@ use ichnos_trace::Register;
 
 use super::emit::{Emitter, Point, TAG, width};
 use super::image::Image;
+use super::plot::Plot;
 use super::points::{Planned, Points};
 use super::reference::{Form, Kinds};
 use super::region::{Group, World};
@@ -25,7 +26,7 @@ pub(crate) fn emit(
     image: &Image,
     bias: u64,
     planned: &Planned<'_>,
-    (base, points, ways): (u64, Option<&Points>, Option<&mut Ways>),
+    (plot, points, ways): (&Plot, Option<&Points>, Option<&mut Ways>),
     calls: Option<Calls<'_>>,
 ) -> Result<(Emitter, Vec<Block>, Kinds), Error> {
     let (world, options) = (planned.world, planned.options);
@@ -33,11 +34,11 @@ pub(crate) fn emit(
     let emitter = Emitter { starts, ..Emitter::default() };
     let blocks = Vec::new();
     let scratch = Scratch::new();
-    let (form, kinds) = (planned.form, Kinds::default());
+    let (form, kinds) = (planned.form, Kinds::from(plot.first.kind));
     let mut copier = Copier {
         image,
         bias,
-        base,
+        plot,
         world,
         options,
         form,
@@ -60,7 +61,7 @@ struct Copier<'a> {
     image: &'a Image,
     bias: u64,
     /// Where the copy will lie.
-    base: u64,
+    plot: &'a Plot,
     world: &'a World,
     options: &'a Options,
     form: Form,
@@ -88,7 +89,7 @@ impl Copier<'_> {
                 self.emitter.entrance(points, function.start);
                 self.emitter.outer_event(points, function.start);
             }
-            self.emitter.stub(function.start, function.compiled.then_some(self.base));
+            self.emitter.stub(function.start, function.compiled.then_some(self.plot.room));
         }
         let ends: HashMap<GuestVa, GuestVa> =
             group.functions(world).map(|f| (f.end, f.start)).collect();
@@ -129,7 +130,7 @@ impl Copier<'_> {
         let world = self.world;
         let called = |to: GuestVa| world.group_of_start(to).is_some();
         let copied = |to: GuestVa| world.group_at(to).is_some();
-        let identifier = self.blocks.len() as u32;
+        let identifier = self.plot.first.block + self.blocks.len() as u32;
         let used = used(insts, &mut self.scratch);
         let flags = match world.function_at(piece.entry) {
             Some(f) if world.functions[f].compiled => Flags::Free,

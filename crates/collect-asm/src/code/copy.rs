@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use ichnos_base::GuestVa;
 use ichnos_flow::{Level, Options, Plan, plan};
@@ -15,19 +16,16 @@ use super::emit::{COPY, Emitter, STUB};
 use super::encode::{Exec, Stretch, encode};
 use super::function::Function;
 use super::image::Image;
+use super::plot::{Numbers, PAGE, Plot};
 use super::points::{Planned, Points};
 use super::reference::{Form, Kinds, Midway};
 use super::region::{Group, World, region};
 use super::roadmap::Block;
-use super::switch::{EXEC, GATE, RESUME, ROOM, Switching, Trigger};
-use super::tool::{self, Calls, Tool};
+use super::switch::{EXEC, GATE, RESUME, Switching, Trigger};
+use super::tool::{Calls, Tool};
 use super::unwind::{self, Places, Tables};
 use super::ways::{LaidWays, Ways};
 use crate::Error;
-
-/// Between a program and its copy, so that neither its heap nor its libraries come in the way.
-const DISTANCE: u64 = 1 << 30;
-pub(crate) const PAGE: u64 = 4096;
 
 /// Bytes to be written over the program's code.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,9 +47,22 @@ pub struct CodeSize {
     pub mainline: u64,
 }
 
-/// A program's second copy.
+impl CodeSize {
+    /// With that of other code.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self {
+            original: self.original + other.original,
+            copy: self.copy + other.copy,
+            mainline: self.mainline + other.mainline,
+        }
+    }
+}
+
+/// An image's second copy.
 pub(crate) struct Copy {
-    /// Where it lies.
+    /// Where it lies, with all that belongs to it.
+    pub(crate) plot: Plot,
+    /// Where it begins.
     pub(crate) base: u64,
     /// Its code, and behind it the unwinding tables.
     pub(crate) code: Vec<u8>,
@@ -63,7 +74,7 @@ pub(crate) struct Copy {
     pub(crate) entry: Option<GuestVa>,
     /// The jumps into it.
     pub(crate) patches: Vec<Patch>,
-    /// The blocks; number `i` has identifier `i + 1`.
+    /// The blocks; number `i`, counted from the plot's first, has identifier `i + 1`.
     pub(crate) blocks: Vec<Block>,
     /// For each instruction of the copy, in order, where it lies, what it belongs to, and which
     /// turn of a loop.
@@ -89,10 +100,8 @@ pub(crate) struct Copy {
 
 /// P_exec, and what leads between it and P_inst.
 pub(crate) struct Switched {
-    /// Where its room lies; the first page has the shared word.
-    pub(crate) base: u64,
-    /// Where its code lies there.
-    at: u64,
+    /// Where it begins.
+    base: u64,
     /// The code, and behind it the unwinding tables.
     pub(crate) code: Vec<u8>,
     len: usize,
@@ -102,6 +111,8 @@ pub(crate) struct Switched {
     /// entry.
     pub(crate) to_inst: Vec<(u64, u32)>,
     pub(crate) from_labels: Vec<(u64, u32)>,
+    /// How many bytes of the image's own the second table is about.
+    pub(crate) own: u64,
     /// Whether each block begins with an event.
     pub(crate) events: Vec<bool>,
 }
@@ -109,7 +120,7 @@ pub(crate) struct Switched {
 impl Switched {
     /// Where its code lies.
     pub(crate) const fn code_at(&self) -> u64 {
-        self.at
+        self.base
     }
 
     /// Bytes of code, without tables.
@@ -138,8 +149,7 @@ impl Switched {
 impl Copy {
     /// Copies an image's noted functions as they lie in a process.
     pub(crate) fn new(
-        image: &Image,
-        bias: u64,
+        (image, bias, plot): (&Image, u64, Plot),
         (options, form): (&Options, Form),
         (switching, tool): (Option<Switching>, Option<Tool>),
     ) -> Result<Self, Error> {
@@ -154,7 +164,7 @@ impl Copy {
                     let (habits, plans) = (&habits[..], &plans[..]);
                     let form = form.of(world);
                     let planned = Planned { world, groups, habits, plans, options, form };
-                    return lay_out(image, bias, &planned, (switching, tool));
+                    return lay_out((image, bias, plot), &planned, (switching, tool));
                 }
                 Err(failed) => {
                     functions = world.functions;
@@ -186,7 +196,30 @@ impl Copy {
 
     /// Where the page for calls of a tool lies.
     pub(crate) const fn tool_page(&self) -> u64 {
-        self.base + tool::AT
+        self.plot.tool_page()
+    }
+
+    /// What numbers come behind its own.
+    pub(crate) fn next(&self) -> Numbers {
+        let Numbers { block, kind } = self.plot.first;
+        let more = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Numbers {
+            block: block.saturating_add(more(self.blocks.len())),
+            kind: kind.saturating_add(more(self.kinds.list.len())),
+        }
+    }
+
+    /// Where its three parts end: P_inst, ways, P_exec.
+    pub(crate) fn ends(&self) -> [u64; 3] {
+        let exec = self.exec.as_ref().map_or(0, |e| e.code_at() + e.code.len() as u64);
+        [self.end(), self.ways.at + self.ways.code.len() as u64, exec]
+    }
+
+    /// What of a process's memory it takes.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Range<u64>> {
+        let starts = [self.base, self.ways.at, self.plot.exec];
+        let parts = starts.into_iter().zip(self.ends()).map(|(start, end)| start..end);
+        parts.filter(|part| !part.is_empty())
     }
 
     /// Whether an address lies in the copy.
@@ -240,7 +273,8 @@ pub fn event_places(
     let how = Switching { trigger: Trigger::Shared, events, of: Vec::new(), together: false };
     // Copies lie near the program, wherever that is; so it must lie somewhere.
     let bias = if image.movable { 1 << 40 } else { 0 };
-    let copy = Copy::new(&image, bias, (&level.into(), Form::Blocks), (Some(how), None))?;
+    let plot = Plot::of_program(&image, bias);
+    let copy = Copy::new((&image, bias, plot), (&level.into(), Form::Blocks), (Some(how), None))?;
     let is_event = copy.exec.iter().flat_map(|e| &e.events);
     let blocks = copy.blocks.iter().zip(is_event).filter(|(_, event)| **event);
     Ok(blocks.map(|(block, _)| GuestVa(block.entry.0.wrapping_sub(bias))).collect())
@@ -265,30 +299,33 @@ fn plans(
 }
 
 fn lay_out(
-    image: &Image,
-    bias: u64,
+    (image, bias, plot): (&Image, u64, Plot),
     planned: &Planned<'_>,
     (switching, tool): (Option<Switching>, Option<Tool>),
 ) -> Result<Copy, Error> {
     let world = planned.world;
-    let base = place(image, bias);
-    let (exec, code_at) = near(image, bias, world).unwrap_or((base + ROOM, base + ROOM + PAGE));
-    let mut points = switching.map(|how| Points::new(how, planned, (base, exec, code_at)));
+    let plot = match &switching {
+        Some(_) => plot.near(image, bias, || most(image, world)),
+        None => plot,
+    };
+    let base = plot.inst;
+    let mut points = switching.map(|how| Points::new(how, planned, plot));
     let mut ways = points.as_mut().map(Ways::new).transpose()?;
-    let calls = tool.as_ref().map(|tool| Calls { tool, page: base + tool::AT });
-    let between = (base, points.as_ref(), ways.as_mut());
+    let calls = tool.as_ref().map(|tool| Calls { tool, page: plot.tool_page() });
+    let between = (&plot, points.as_ref(), ways.as_mut());
     let (emitter, blocks, kinds) = emit(image, bias, planned, between, calls)?;
     let cloned = |apart| points.as_ref().map(|points| clone::clone(world, points, apart));
     let mut other = cloned(0);
-    let encoded = match encode((base, code_at), &emitter, other.as_ref()) {
+    let encoded = match encode(&plot, &emitter, other.as_ref()) {
         Err(_) if other.is_some() => {
             other = cloned(clone::OUT_OF_REACH);
-            encode((base, code_at), &emitter, other.as_ref())?
+            encode(&plot, &emitter, other.as_ref())?
         }
         result => result?,
     };
     let labels = &encoded.labels;
-    let ways = ways.map(|ways| ways.lay(labels, &identifiers(&blocks))).transpose()?;
+    let ways =
+        ways.map(|ways| ways.lay(labels, &identifiers(&blocks, plot.first.block))).transpose()?;
     let ways = ways.unwrap_or_default();
     let known = &encoded.offsets;
     let places = known.iter().zip(&emitter.pcs).map(|(at, (pc, turn))| (*at, *pc, *turn));
@@ -310,6 +347,8 @@ fn lay_out(
         }
         _ => None,
     };
+    let exec_end = exec.as_ref().map_or(0, |e| e.code_at() + e.code.len() as u64);
+    plot.holds([base + code.len() as u64, exec_end])?;
     let (outer, inner) = if exec.is_some() { (GATE, EXEC) } else { (STUB, COPY) };
     let name = |pc: GuestVa, start: bool| {
         let gate = labels.get(&(pc.0 | outer)).filter(|_| start);
@@ -318,6 +357,7 @@ fn lay_out(
     let patches = super::patch::patches(image, bias, world, &name);
     let entry = GuestVa(image.entry.wrapping_add(bias));
     Ok(Copy {
+        plot,
         base,
         code,
         len,
@@ -344,8 +384,8 @@ fn lay_out(
 }
 
 /// Which identifiers blocks have, by their first instruction.
-fn identifiers(blocks: &[Block]) -> HashMap<GuestVa, u32> {
-    let number = |(i, block): (usize, &Block)| (block.entry, i as u32 + 1);
+fn identifiers(blocks: &[Block], first: u32) -> HashMap<GuestVa, u32> {
+    let number = |(i, block): (usize, &Block)| (block.entry, first + i as u32 + 1);
     blocks.iter().enumerate().map(number).collect()
 }
 
@@ -385,7 +425,7 @@ impl Described<'_> {
         laid: Exec,
         (labels, events): (&HashMap<u64, u64>, Vec<bool>),
     ) -> Result<Switched, Error> {
-        let at = points.code;
+        let at = points.plot.exec;
         let Exec { mut code, offsets } = laid;
         let address = |i: usize| at + offsets.get(i).map_or(0, |o| u64::from(*o));
         let ends = list.ends.iter().map(|(f, i)| (*f, address(*i))).collect();
@@ -409,19 +449,9 @@ impl Described<'_> {
         let places = offsets.iter().zip(&list.pcs).map(|(at, (pc, _))| (*at, *pc)).collect();
         to_inst.sort_unstable();
         from_labels.sort_unstable();
-        let base = points.exec;
-        Ok(Switched { base, at, code, len, tables, places, to_inst, from_labels, events })
+        let (base, own) = (at, points.own.1);
+        Ok(Switched { base, own, code, len, tables, places, to_inst, from_labels, events })
     }
-}
-
-/// Where P_exec's room and its code go so that it lies just below the image, if there is room. Calls by pointer and of
-/// libraries go from one to the other, and jumps that change more than the lower 24 bits of the address are dear on
-/// some processors.
-fn near(image: &Image, bias: u64, world: &World) -> Option<(u64, u64)> {
-    let low = image.span.0.wrapping_add(bias) / PAGE * PAGE;
-    let room = low.checked_sub(ROOM).filter(|room| *room >= ROOM)?;
-    let code = low.checked_sub(most(image, world).next_multiple_of(PAGE))?;
-    (code >= room + PAGE).then_some((room, code))
 }
 
 /// How many bytes P_exec and its tables have at the most.
@@ -437,13 +467,4 @@ fn most(image: &Image, world: &World) -> u64 {
     let tables = [&image.frames, &image.areas].into_iter().flatten().map(|s| s.bytes.len() as u64);
     let code = bytes.chain(pads).sum::<u64>();
     code + FUNCTION * world.functions.len() as u64 + 8 * tables.sum::<u64>() + 2 * PAGE
-}
-
-/// Where the copies of an image go: below it, if there is room, else above.
-fn place(image: &Image, bias: u64) -> u64 {
-    let (low, high) = (image.span.0.wrapping_add(bias), image.span.1.wrapping_add(bias));
-    match low.checked_sub(DISTANCE) {
-        Some(below) if below > DISTANCE => below / ROOM * ROOM,
-        _ => (high + DISTANCE).next_multiple_of(ROOM),
-    }
 }

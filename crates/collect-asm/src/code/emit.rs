@@ -33,7 +33,7 @@ pub(crate) const STUB: u64 = 1 << 61;
 const BEHIND: u64 = 1 << 60;
 /// Added to a number to name a way out of a loop.
 const WAY: u64 = 1 << 59;
-/// No code but the copy lies so near above the copy's first byte.
+/// No code but copies lies so near above the beginning of a copy's room.
 const NEAR: u32 = 1 << 28;
 
 /// The tag of an entry from code that is not copied: then the stack pointer, the word it points
@@ -218,7 +218,7 @@ impl Emitter {
     }
 
     /// Where a function is entered by its own address. If the caller's code is copied, which its
-    /// return address tells, replay knows all already. `base` is where the copy will lie; nothing if
+    /// return address tells, replay knows all already. `base` is the room where the copy will lie; nothing if
     /// the flags may be in use.
     pub(crate) fn stub(&mut self, function: GuestVa, base: Option<u64>) {
         const POINTER: u8 = 11;

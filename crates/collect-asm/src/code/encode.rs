@@ -6,10 +6,9 @@ use std::collections::HashMap;
 use iced_x86::{BlockEncoder, BlockEncoderOptions, InstructionBlock};
 
 use super::clone::Laid;
-use super::copy::PAGE;
 use super::emit::{Emitter, Site};
+use super::plot::Plot;
 use super::switch::ROOM;
-use super::tool;
 use crate::Error;
 
 /// A [`Site`], laid out.
@@ -57,12 +56,13 @@ pub(crate) struct Exec {
     pub(crate) offsets: Vec<u32>,
 }
 
-/// Encodes P_inst at `base`, and P_exec at `start`.
+/// Encodes P_inst, and P_exec.
 pub(crate) fn encode(
-    (base, start): (u64, u64),
+    plot: &Plot,
     emitter: &Emitter,
     other: Option<&(Emitter, Vec<Laid>)>,
 ) -> Result<Encoded, Error> {
+    let base = plot.inst;
     let failed = |why: String| Error::Layout { base, why };
     let mut blocks = vec![InstructionBlock::new(&emitter.instrs, base)];
     if let Some((list, laid)) = other {
@@ -88,6 +88,7 @@ pub(crate) fn encode(
     }
     let mut exec = Exec::default();
     if let Some((list, laid)) = other {
+        let start = plot.exec;
         for (part, result) in laid.iter().zip(results) {
             let at = part.at - start;
             let from = usize::try_from(at).unwrap_or(usize::MAX);
@@ -106,10 +107,8 @@ pub(crate) fn encode(
             }
         }
         exec.offsets.push(u32::try_from(exec.code.len()).unwrap_or(u32::MAX));
-        if exec.code.len() as u64 >= ROOM - PAGE || first.code_buffer.len() as u64 >= tool::AT {
-            return Err(failed("it is larger than 192 MiB".into()));
-        }
     }
+    plot.holds([base + first.code_buffer.len() as u64, plot.exec + exec.code.len() as u64])?;
     Ok(Encoded { code: first.code_buffer, offsets, exec, labels })
 }
 

@@ -29,6 +29,19 @@ pub(crate) struct Image {
     pub(crate) entry: u64,
     /// Offset and own address of the first segment, to find where it was loaded.
     pub(crate) first: (u64, u64),
+    /// How it is loaded, if it is a program.
+    pub(crate) loading: Loading,
+    /// Offsets and own addresses of the segments with code.
+    pub(crate) executable: Vec<(u64, u64)>,
+}
+
+/// How a program is loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Loading {
+    /// By the kernel alone.
+    Alone,
+    /// By a loader, which may load libraries.
+    ByLoader,
 }
 
 /// A section's own address and bytes.
@@ -46,6 +59,21 @@ pub(crate) fn symbol(path: &Path, name: &str) -> Option<(u64, u64)> {
     let endian = file.endian();
     let loaded = file.elf_program_headers().iter().filter(|p| p.p_type(endian) == elf::PT_LOAD);
     Some((found, loaded.map(|p| p.p_vaddr(endian)).min()?))
+}
+
+/// Whether a file calls a function of another one.
+pub(crate) fn imports(path: &Path, name: &str) -> bool {
+    let Ok(bytes) = fs::read(path) else { return false };
+    let file: Result<ElfFile64<'_>, _> = ElfFile64::parse(bytes.as_slice());
+    file.is_ok_and(|file| file.dynamic_symbols().any(|s| s.is_undefined() && s.name() == Ok(name)))
+}
+
+/// Whether a file may carry notes: it has a section for them. Reads little of it.
+pub(crate) fn may_have_notes(path: &Path) -> bool {
+    let Ok(file) = fs::File::open(path) else { return false };
+    let cache = object::ReadCache::new(file);
+    let file: Result<ElfFile64<'_, object::Endianness, _>, _> = ElfFile64::parse(&cache);
+    file.is_ok_and(|file| file.section_by_name(note::SECTION).is_some())
 }
 
 /// Whether a file is an x86-64 executable that carries notes.
@@ -106,6 +134,14 @@ impl Image {
             }
             high = high.max(start.saturating_add(header.p_memsz(endian)));
         }
+        let headers = || file.elf_program_headers().iter();
+        let loading = match headers().any(|p| p.p_type(endian) == elf::PT_INTERP) {
+            true => Loading::ByLoader,
+            false => Loading::Alone,
+        };
+        let runs = headers()
+            .filter(|p| p.p_type(endian) == elf::PT_LOAD && p.p_flags(endian).0 & elf::PF_X.0 != 0);
+        let executable = runs.map(|p| (p.p_offset(endian), p.p_vaddr(endian))).collect();
         let mut code = Vec::new();
         for segment in file.segments() {
             let object::SegmentFlags::Elf { p_flags, .. } = segment.flags() else { continue };
@@ -120,7 +156,8 @@ impl Image {
         };
         let (frames, areas) = (section(".eh_frame")?, section(".gcc_except_table")?);
         let (span, entry) = ((low, high), file.entry());
-        let mut image = Self { code, notes, span, movable, frames, areas, entry, first };
+        let mut image =
+            Self { code, notes, span, movable, frames, areas, entry, first, loading, executable };
         image.sort();
         Ok((!image.notes.is_empty()).then_some(image))
     }

@@ -13,6 +13,7 @@ mod function;
 mod hook;
 mod image;
 mod patch;
+mod plot;
 mod points;
 mod reference;
 mod region;
@@ -27,13 +28,14 @@ mod ways;
 pub use copy::{CodeSize, event_places};
 pub(crate) use copy::{Copy, Patch, Switched};
 pub(crate) use emit::{ENTERED, ENTERED_LEN, TAG};
-pub(crate) use hook::{ENOUGH as HOOKED, NAME as FIND_OBJECT, hook};
-pub(crate) use image::{Image, symbol};
+pub(crate) use hook::{ENOUGH as HOOKED, HOOK_LEN, Listed, NAME as FIND_OBJECT, hook};
+pub(crate) use image::{Image, Loading, imports, may_have_notes, symbol};
+pub(crate) use plot::{Numbers, PAGE, Plot, Room};
 pub(crate) use reference::{Form, Kind, Midway, REFERENCE_LEN, kind_of_tag};
 pub(crate) use roadmap::{Block, Exit, Op};
 pub(crate) use switch::{
-    BACK, BACK_LEN, COUNT, FROM_LABELS, RESUMED, RESUMED_LEN, STATE, SWITCHED_OFF,
-    SWITCHED_OFF_LEN, SWITCHED_ON, SWITCHED_ON_LEN, Switching, TO_INST, TURNS, Trigger,
+    BACK, BACK_LEN, COUNT, RESUMED, RESUMED_LEN, STATE, SWITCHED_OFF, SWITCHED_OFF_LEN,
+    SWITCHED_ON, SWITCHED_ON_LEN, Switching, TURNS, Trigger,
 };
 pub(crate) use tool::{Call, IN_TOOL, Tool};
 pub(crate) use turns::of_tag as turns_of_tag;

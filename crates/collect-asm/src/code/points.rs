@@ -11,6 +11,7 @@ use ichnos_isa_x86::Flow;
 use super::chain::Chains;
 use super::convention::{Habit, returns_by_itself};
 use super::emit::COPY;
+use super::plot::Plot;
 use super::reference::Form;
 use super::region::{Group, World};
 use super::switch::{HEAD, INNER, Switching, Trigger};
@@ -18,11 +19,11 @@ use super::switch::{HEAD, INNER, Switching, Trigger};
 /// Where threads of a program can switch, and what else must be looked after.
 pub(crate) struct Points {
     pub(crate) how: Switching,
-    /// Where P_inst and P_exec lie; the shared word is P_exec's first.
+    /// Where the copies lie.
+    pub(crate) plot: Plot,
+    /// The rooms of P_inst and P_exec; the shared word is the latter's first.
     pub(crate) inst: u64,
     pub(crate) exec: u64,
-    /// Where P_exec's code lies in its room.
-    pub(crate) code: u64,
     /// The first byte of the program's own code, and how many there are.
     pub(crate) own: (u64, u64),
     /// First instructions of functions that count as events.
@@ -52,19 +53,15 @@ pub(crate) struct Planned<'a> {
 }
 
 impl Points {
-    pub(crate) fn new(
-        how: Switching,
-        planned: &Planned<'_>,
-        (inst, exec, code): (u64, u64, u64),
-    ) -> Self {
+    pub(crate) fn new(how: Switching, planned: &Planned<'_>, plot: Plot) -> Self {
         let world = planned.world;
         let first = world.functions.first().map_or(0, |f| f.start.0);
         let last = world.functions.last().map_or(0, |f| f.end.0);
         let mut points = Self {
             how,
-            inst,
-            exec,
-            code,
+            plot,
+            inst: plot.room,
+            exec: plot.exec_room,
             own: (first, last - first),
             starts: HashSet::new(),
             heads: HashSet::new(),

@@ -67,21 +67,36 @@ pub(crate) struct Kind {
     pub(crate) from_fs: u64,
 }
 
-/// All sorts of references that a program makes.
+impl Kind {
+    /// No reference's.
+    pub(crate) const NONE: Self =
+        Self { kind: RefKind::Prefetch, flags: AccessFlags::NONE, size: 0, from_fs: 0 };
+}
+
+/// All sorts of references that an image makes.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Kinds(pub(crate) Vec<Kind>);
+pub(crate) struct Kinds {
+    /// The number of the first.
+    first: u32,
+    pub(crate) list: Vec<Kind>,
+}
 
 impl Kinds {
+    /// None yet; the first will have this number.
+    pub(crate) const fn from(first: u32) -> Self {
+        Self { first, list: Vec::new() }
+    }
+
     fn tag(&mut self, kind: RefKind, operand: &MemOperand) -> u32 {
         let MemOperand { flags, size, .. } = *operand;
         let from_fs = if operand.address.segment == Segment::Fs { u64::MAX } else { 0 };
         let kind = Kind { kind, flags, size, from_fs };
-        let known = self.0.iter().position(|k| *k == kind);
+        let known = self.list.iter().position(|k| *k == kind);
         let number = known.unwrap_or_else(|| {
-            self.0.push(kind);
-            self.0.len() - 1
+            self.list.push(kind);
+            self.list.len() - 1
         });
-        REFERENCE | number as u32
+        REFERENCE | (self.first + number as u32)
     }
 }
 

@@ -6,8 +6,9 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register as Name};
 use ichnos_isa_x86::Inst;
 
 use super::emit::{ASIDE, ASIDE_TOO, Emitter, PLACE, at, context, name, operand};
+use super::plot::Plot;
 use super::points::Points;
-use super::switch::{BACK, BACK_LEN, FROM_LABELS, Flags, GO, ROOM, ROOM_BITS, TO_INST};
+use super::switch::{BACK, BACK_LEN, Flags, GO, ROOM, ROOM_BITS};
 use super::ways::Ways;
 use crate::Error;
 
@@ -43,8 +44,8 @@ impl Emitter {
         Ok(())
     }
 
-    /// The rare way of a return; the copies lie at these addresses.
-    pub(super) fn slow_return(&mut self, (inst, exec): (u64, u64), raw: Instruction, flags: Flags) {
+    /// The rare way of a return; the copies lie there.
+    pub(super) fn slow_return(&mut self, plot: &Plot, raw: Instruction, flags: Flags) {
         let (outside, plain) = (self.part(), self.part());
         let above = if flags == Flags::Kept { 8 } else { 0 };
         self.store(context(ASIDE_TOO), RAX);
@@ -57,13 +58,13 @@ impl Emitter {
         self.push(Instruction::with2(Code::Mov_r64_rm64, name(RAX), name(R11)));
         self.push(Instruction::with2(Code::Shr_rm64_imm8, name(RAX), ROOM_BITS));
         let region = |base: u64| (base >> ROOM_BITS) as i32;
-        self.push(Instruction::with2(Code::Cmp_rm64_imm32, name(RAX), region(inst)));
+        self.push(Instruction::with2(Code::Cmp_rm64_imm32, name(RAX), region(plot.room)));
         self.branch(Code::Je_rel32_64, plain);
-        self.value(RAX, exec);
+        self.value(RAX, plot.exec_room);
         self.push(Instruction::with2(Code::Sub_r64_rm64, name(R11), name(RAX)));
         self.push(Instruction::with2(Code::Cmp_rm64_imm32, name(R11), ROOM as i32));
         self.branch(Code::Jae_rel32_64, outside);
-        self.look_up(TO_INST, inst);
+        self.look_up(plot.to_inst, plot.room);
         self.end_flags(flags);
         self.load(RAX, context(ASIDE_TOO));
         self.load(R11, context(ASIDE));
@@ -129,7 +130,7 @@ impl Emitter {
         let len = i32::try_from(len).unwrap_or(i32::MAX);
         self.push(Instruction::with2(Code::Cmp_rm64_imm32, Name::R11, len));
         self.branch(Code::Jae_rel32_64, no);
-        self.look_up(FROM_LABELS, points.inst);
+        self.look_up(points.plot.from_labels, points.inst);
         // What is no label has distance zero, which names nothing.
         self.push(Instruction::with2(Code::Cmp_r64_rm64, Name::R11, Name::RAX));
         self.branch(Code::Je_rel32_64, no);

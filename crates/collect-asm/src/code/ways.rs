@@ -15,6 +15,7 @@ use super::emit::{
     ASIDE, ASIDE_TOO, ENTERED, ENTERED_LEN, Emitter, PLACE, STUB, TAG, at, context, name,
 };
 use super::encode::{Stretch, offsets_of};
+use super::plot::Plot;
 use super::points::Points;
 use super::switch::{
     ASIDE_THIRD, COUNT, Flags, OFF, ON, PAST, RESUME, RESUMED, RESUMED_LEN, ROOM, STATE,
@@ -22,7 +23,7 @@ use super::switch::{
 };
 use crate::Error;
 
-/// Where the ways begin, counted from P_inst.
+/// Where the ways begin, counted from the room's beginning.
 pub(crate) const AWAY: u64 = ROOM / 4 * 3;
 /// Ways are aligned to this.
 const ALIGN: u64 = 16;
@@ -70,8 +71,7 @@ struct Way {
 /// All ways.
 pub(crate) struct Ways {
     base: u64,
-    inst: u64,
-    exec: u64,
+    plot: Plot,
     next: u64,
     templates: Vec<Template>,
     list: Vec<Way>,
@@ -100,15 +100,10 @@ impl LaidWays {
 impl Ways {
     /// The ways between the copies; the points learn where they lie.
     pub(crate) fn new(points: &mut Points) -> Result<Self, Error> {
-        let base = points.inst + AWAY;
-        let mut ways = Self {
-            base,
-            inst: points.inst,
-            exec: points.exec,
-            next: base,
-            templates: Vec::new(),
-            list: Vec::new(),
-        };
+        let plot = points.plot;
+        let base = plot.ways;
+        let (templates, list) = Default::default();
+        let mut ways = Self { base, plot, next: base, templates, list };
         let trigger = points.how.trigger;
         let mut names = HashMap::new();
         let on = |pc: GuestVa| match trigger {
@@ -174,7 +169,7 @@ impl Ways {
             Kind::OnInLoop => emitter.on_in_loop(trigger, to),
             Kind::Off(weight) => emitter.off((trigger, weight), to),
             Kind::Resume => emitter.resume(to),
-            Kind::Return(raw, flags) => emitter.slow_return((self.inst, self.exec), raw, flags),
+            Kind::Return(raw, flags) => emitter.slow_return(&self.plot, raw, flags),
         }
         let block = InstructionBlock::new(&emitter.instrs, self.base);
         let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
@@ -201,7 +196,7 @@ impl Ways {
         let failed = |why: String| Error::Layout { base: self.base, why };
         let mut laid = LaidWays { at: self.base, ..LaidWays::default() };
         let total = usize::try_from(self.next - self.base).unwrap_or(0);
-        if total as u64 >= ROOM - AWAY {
+        if self.next >= self.plot.room + ROOM {
             return Err(failed("the ways between the copies are larger than 64 MiB".into()));
         }
         laid.code.resize(total, 0xcc);
@@ -223,7 +218,11 @@ impl Ways {
                 }
             }
             laid.instrs += template.instrs;
-            laid.places.push((u32::try_from(way.at - self.inst).unwrap_or(u32::MAX), way.pc, 0));
+            laid.places.push((
+                u32::try_from(way.at - self.plot.inst).unwrap_or(u32::MAX),
+                way.pc,
+                0,
+            ));
             laid.sites.extend(template.sites.iter().map(|s| s.moved(way.at)));
         }
         Ok(laid)

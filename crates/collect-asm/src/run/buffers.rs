@@ -71,11 +71,14 @@ impl Tracer<'_> {
     /// Whether a thread with these registers is in a function of a tool, or on the way to or from one.
     pub(super) fn in_tool(&self, task: Task, regs: &Regs) -> bool {
         let Some(thread) = self.threads.get(&task.0) else { return false };
-        let copy = self.processes.get(&thread.pid).and_then(|p| p.copy.as_ref());
-        let Some(copy) = copy.filter(|c| c.tool.is_some()) else { return false };
-        let page = copy.tool_page();
+        let Some(process) = self.processes.get(&thread.pid) else { return false };
+        let mut tools = process.images.all().iter().filter(|c| c.tool.is_some()).peekable();
+        if tools.peek().is_none() {
+            return false;
+        }
         let inside = |lane: &Lane| self.switching_word(lane.context, IN_TOOL) != 0;
-        (page..page + PAGE).contains(&regs.rip) || thread.lanes.last().is_some_and(inside)
+        let on_page = |page: u64| (page..page + PAGE).contains(&regs.rip);
+        tools.any(|c| on_page(c.tool_page())) || thread.lanes.last().is_some_and(inside)
     }
 
     /// Lets a context store into a buffer.
@@ -129,9 +132,9 @@ impl Tracer<'_> {
     /// when the thread goes on. If it is not known whether that will be seen, nothing is taken back.
     pub(super) fn interrupted(&self, task: Task, regs: &Regs, returns: Returns) -> u64 {
         let Some(thread) = self.threads.get(&task.0) else { return 0 };
-        let copy = self.processes.get(&thread.pid).and_then(|p| p.copy.as_ref());
-        let Some((copy, lane)) = copy.zip(thread.lanes.last()) else { return 0 };
-        match copy.midway(regs.rip) {
+        let process = self.processes.get(&thread.pid);
+        let Some((process, lane)) = process.zip(thread.lanes.last()) else { return 0 };
+        match process.images.midway(regs.rip) {
             Some(Midway::Behind { pointer, bytes }) => {
                 let place = register(regs, pointer).wrapping_add(bytes);
                 self.pool.set_word(self.pool.layout().context(lane.context), place);
@@ -164,8 +167,8 @@ impl Tracer<'_> {
         }
         let mut regs = task.regs().map_err(failed)?;
         let process = self.processes.get(&thread.pid);
-        let copy = process.and_then(|p| p.copy.as_ref());
-        let Some(again) = copy.and_then(|c| c.restart(regs.rip)) else { return Ok(false) };
+        let again = process.and_then(|p| p.images.restart(regs.rip));
+        let Some(again) = again else { return Ok(false) };
         let to = self.filled(context, buffer);
         self.tell(Message::Words { thread: id, lane: context, buffer, to, last: true });
         let waits = self.seen.waits;

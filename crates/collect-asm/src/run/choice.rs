@@ -7,7 +7,6 @@ use ichnos_base::GuestVa;
 use ichnos_rt::Word;
 
 use super::Config;
-use crate::Error;
 use crate::code::{Switching, Trigger};
 
 /// Who skips fewer events than this at a time wants each of them to be looked at; who skips the rest of the run has one window,
@@ -97,31 +96,40 @@ impl Choice {
 }
 
 impl Config {
-    /// How threads of a program switch, if they do. `find` tells where a function lies in it.
-    pub(super) fn switching(
-        &self,
-        find: impl Fn(&str) -> Result<GuestVa, Error>,
-    ) -> Result<Option<Switching>, Error> {
-        let Some(choice) = &self.choice else { return Ok(None) };
+    /// The functions that are asked for by name.
+    pub(super) fn functions(&self) -> impl Iterator<Item = &str> {
+        let choice = self.choice.as_ref();
+        let pair = choice.and_then(|c| match &c.when {
+            When::Functions { start, stop } => Some((start, stop)),
+            _ => None,
+        });
+        let pair = pair.into_iter().flat_map(|(start, stop)| [Some(start), stop.as_ref()]);
+        let other = choice.into_iter().flat_map(|c| &c.events_for).map(|(name, _)| name);
+        pair.flatten().chain(other).map(String::as_str)
+    }
+
+    /// How threads switch in an image, if they do. `find` tells where a function lies in it, if it is there.
+    pub(super) fn switching(&self, find: impl Fn(&str) -> Option<GuestVa>) -> Option<Switching> {
+        let choice = self.choice.as_ref()?;
         let trigger = match &choice.when {
             When::Counted { recorded, skipped, .. } => {
                 let (exec, inst) = ((*skipped).clamp(1, NEVER), (*recorded).clamp(1, NEVER));
                 Trigger::Counted { exec, inst }
             }
             When::Functions { start, stop } => {
-                let stop = stop.as_deref().map(&find).transpose()?;
-                Trigger::Named { start: find(start)?, stop }
+                // Nothing lies at zero.
+                let start = find(start).unwrap_or(GuestVa(0));
+                Trigger::Named { start, stop: stop.as_deref().and_then(&find) }
             }
             When::Shared(_) => Trigger::Shared,
         };
-        let of = choice.events_for.iter().map(|(name, events)| Ok((find(name)?, *events)));
-        let of = of.collect::<Result<_, Error>>()?;
+        let of = choice.events_for.iter().filter_map(|(name, events)| Some((find(name)?, *events)));
         let together = match trigger {
             Trigger::Counted { exec, .. } => (FEW..NEVER).contains(&exec),
             Trigger::Shared => true,
             Trigger::Named { .. } => false,
         };
-        Ok(Some(Switching { trigger, events: choice.events, of, together }))
+        Some(Switching { trigger, events: choice.events, of: of.collect(), together })
     }
 
     /// The word that switches, if one does.

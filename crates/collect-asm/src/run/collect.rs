@@ -10,6 +10,7 @@ use ichnos_base::{
 use ichnos_rt::{Clock, Context, Pool};
 
 use super::Config;
+use super::images::Images;
 use super::message::{Buffers, Message, Moment, Where};
 use super::reading::Reading;
 use super::sides::{Plan, Side};
@@ -45,9 +46,18 @@ pub(super) struct Told<'a, S: Sink> {
 
 #[derive(Default)]
 struct Process {
-    copy: Option<Arc<Copy>>,
+    /// All copies that it ever had: what is read may be of a library that is gone.
+    images: Images,
     /// The blocks that were met: their code was told.
     tables: Tables,
+}
+
+impl Process {
+    /// Learns the blocks of a copy; no, if they are known.
+    fn learn(&mut self, copy: &Copy) -> bool {
+        let events: &[bool] = copy.exec.as_ref().map_or(&[], |e| &e.events);
+        self.tables.add(copy.plot.first.block as usize, &copy.blocks, events)
+    }
 }
 
 pub(super) struct Thread {
@@ -105,12 +115,15 @@ impl<'a, S: Sink> Collector<'a, S> {
                 self.start(*thread, *start, *lane, *like)?
             }
             Message::Exec { thread, path } => self.exec(*thread, path)?,
-            Message::Program { process, copy } => {
-                let exec = copy.as_ref().and_then(|c| c.exec.as_ref());
-                let events: &[bool] = exec.map_or(&[], |e| &e.events);
-                let tables = Tables::new(copy.as_ref().map_or(&[], |c| &c.blocks), events);
-                let known = Process { copy: copy.clone(), tables };
+            Message::Program { process, images } => {
+                let mut known = Process { images: images.clone(), tables: Tables::default() };
+                for copy in images.all() {
+                    known.learn(copy);
+                }
                 self.processes.insert(*process, known);
+            }
+            Message::Library { thread, process, copy } => {
+                self.library(*thread, *process, copy)?;
             }
             Message::Words { thread, lane, buffer, to, last } => {
                 self.words(*thread, *lane, *buffer, *to)?;
@@ -152,7 +165,14 @@ impl<'a, S: Sink> Collector<'a, S> {
                 let mode = state.lanes.get(outer).map(|l| l.side.mode);
                 self.told.mode(*thread, state, mode.unwrap_or(Mode::Inst))?;
             }
+            Message::Rests { thread, lane, at } => self.settle(*thread, *lane, *at)?,
+            Message::Stamp { thread, ns } => {
+                if let Some(state) = self.threads.get_mut(thread) {
+                    self.told.timestamp(*thread, state, *ns)?;
+                }
+            }
             Message::Maps { thread, maps } => {
+                self.leave_copies(*thread)?;
                 for map in maps {
                     let event = Event::Map(map.as_event());
                     self.told.event(*thread, self.threads.get_mut(thread), &event)?;
@@ -203,6 +223,28 @@ impl<'a, S: Sink> Collector<'a, S> {
         self.told.mode(thread, &mut state, side.mode)?;
         self.threads.insert(thread, state);
         Ok(())
+    }
+
+    /// A thread of a process loaded a library.
+    fn library(&mut self, thread: u32, process: u32, copy: &Arc<Copy>) -> Result<(), S::Error> {
+        let Some(process) = self.processes.get_mut(&process) else { return Ok(()) };
+        process.images.add(Arc::clone(copy));
+        if process.learn(copy) {
+            return Ok(());
+        }
+        // It was loaded before, and others may have been at its place since.
+        let Some(state) = self.threads.get_mut(&thread) else { return Ok(()) };
+        let numbered = (copy.plot.first.block as usize..).zip(&copy.blocks);
+        for (_, block) in numbered.filter(|(number, _)| process.tables.is_met(*number)) {
+            self.told.code(thread, state, (block.entry, &block.code))?;
+        }
+        Ok(())
+    }
+
+    /// A thread is known to be outside copied code.
+    fn leave_copies(&mut self, thread: u32) -> Result<(), S::Error> {
+        let Some(now) = self.threads.get(&thread).map(|t| t.now) else { return Ok(()) };
+        self.settle(thread, now, Where::Outside(GuestVa(0)))
     }
 
     fn exec(&mut self, thread: u32, path: &str) -> Result<(), S::Error> {
@@ -263,11 +305,10 @@ impl<'a, S: Sink> Collector<'a, S> {
     /// Plays what is held as far as is known from where the thread is.
     fn settle(&mut self, thread: u32, lane: Context, at: Where) -> Result<(), S::Error> {
         let Some(state) = self.threads.get_mut(&thread) else { return Ok(()) };
-        let process = self.processes.get(&state.process);
-        let Some(copy) = process.and_then(|p| p.copy.as_ref()) else { return Ok(()) };
+        let Some(process) = self.processes.get(&state.process) else { return Ok(()) };
         let Some(of) = state.lanes.get_mut(&lane) else { return Ok(()) };
         let Some(mut held) = of.held.take() else { return Ok(()) };
-        let Some(block) = copy.blocks.get(held.block) else { return Ok(()) };
+        let Some(block) = process.images.block(held.block) else { return Ok(()) };
         let (until, turns) = match at {
             Where::Copy { pc, stored: true, turn } => (Until::Cut(pc), turn),
             Where::Copy { pc, stored: false, turn } => {
@@ -293,7 +334,9 @@ impl<'a, S: Sink> Collector<'a, S> {
     fn words(&mut self, thread: u32, lane: Context, buffer: u32, to: u64) -> Result<(), S::Error> {
         let Some(state) = self.threads.get_mut(&thread) else { return Ok(()) };
         let Some(process) = self.processes.get_mut(&state.process) else { return Ok(()) };
-        let Some(copy) = process.copy.as_ref() else { return Ok(()) };
+        if process.images.is_empty() {
+            return Ok(());
+        }
         let Some(of) = state.lanes.get_mut(&lane) else { return Ok(()) };
         let base = self.pool.layout().buffer(buffer);
         if of.buffer == buffer {
@@ -312,8 +355,8 @@ impl<'a, S: Sink> Collector<'a, S> {
             return Err(broken(thread, start, "the words lie outside the buffer"));
         }
         of.parsed = to.max(start);
-        let tables = &mut process.tables;
-        let mut reading = Reading { copy, tables, start, bytes: &self.bytes, len };
+        let Process { images, tables } = process;
+        let mut reading = Reading { images, tables, start, bytes: &self.bytes, len };
         reading.all(thread, state, lane, &mut self.told)?;
         self.told.flush(thread, state)
     }

@@ -1,7 +1,7 @@
 //! The tracer: a program's threads and children from their start to their end.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -11,10 +11,12 @@ use ichnos_flow::Options;
 use ichnos_rt::{Change, Clock, Context, Pool, Regs, Resume, Stop, Thread as Task, spawn, wait};
 
 use super::Config;
-use super::maps;
+use super::copies::{Copies, Manner};
+use super::images::Images;
+use super::library::Libraries;
 use super::message::{Message, Where};
 use super::process::{Frame, Lane, Process, Thread, process_of};
-use super::setup::{Copies, TAP, arrived, prepare};
+use super::setup::{TAP, prepare};
 use crate::code::Form;
 use crate::{CodeSize, Error};
 
@@ -32,19 +34,23 @@ pub(crate) struct Traced {
 /// Looks after a program.
 pub(crate) struct Tracer<'a> {
     pub(super) config: &'a Config,
-    options: Options,
-    form: Form,
+    pub(super) options: Options,
+    pub(super) form: Form,
     pub(super) pool: Arc<Pool>,
     tell: Sender<Message>,
     pub(super) freed: Receiver<u32>,
     pub(super) buffers: Vec<u32>,
     pub(super) contexts: Vec<Context>,
-    copies: Copies,
+    pub(super) copies: Copies,
     pub(super) processes: HashMap<i32, Process>,
     pub(super) threads: HashMap<i32, Thread>,
     /// Threads that stopped before their maker told of them.
     newborn: HashSet<i32>,
+    /// Changes that were seen and wait for their turn.
+    pub(super) later: VecDeque<(Task, Change)>,
     next: (u32, u32),
+    /// The last time that was told where a thread began or libraries changed.
+    pub(super) stamped: u64,
     pub(super) seen: Traced,
     listened: bool,
     pub(super) clock: Clock,
@@ -71,7 +77,9 @@ impl<'a> Tracer<'a> {
             processes: HashMap::new(),
             threads: HashMap::new(),
             newborn: HashSet::new(),
+            later: VecDeque::new(),
             next: (0, 0),
+            stamped: 0,
             seen: Traced {
                 status: EndStatus::Unknown,
                 raw_bytes: 0,
@@ -95,8 +103,7 @@ impl<'a> Tracer<'a> {
         self.adopt(first, None)?;
         self.begin_program(first)?;
         self.go_on(first, 0)?;
-        let failed = |source| Error::Process { pid: first.0, what: "waiting", source };
-        while let Some((task, change)) = wait(None).map_err(failed)? {
+        while let Some((task, change)) = self.next_change(first)? {
             if task == first {
                 match change {
                     Change::Exited(code) => self.seen.status = EndStatus::Exited(code),
@@ -110,7 +117,26 @@ impl<'a> Tracer<'a> {
                 self.threads.keys().for_each(|tid| Task(*tid).kill());
             }
         }
+        let noted = self.seen.code != CodeSize::default();
+        let program = self.config.program.to_string_lossy().into_owned();
+        if noted {
+            self.copies.all_found(self.config, program)?;
+        }
         Ok(self.seen)
+    }
+
+    /// The next change of a thread; nothing if there is none left.
+    fn next_change(&mut self, first: Task) -> Result<Option<(Task, Change)>, Error> {
+        let failed = |source| Error::Process { pid: first.0, what: "waiting", source };
+        match self.later.pop_front() {
+            Some(change) => Ok(Some(change)),
+            None => wait(None).map_err(failed),
+        }
+    }
+
+    /// Whether there was ever more than one thread.
+    pub(super) const fn has_threads(&self) -> bool {
+        self.next.0 > 1
     }
 
     /// Takes notice of a change.
@@ -131,11 +157,26 @@ impl<'a> Tracer<'a> {
         match stop {
             Stop::Signal(signal) => self.signal(task, signal),
             Stop::Syscall => self.system_call(task),
-            Stop::Clone | Stop::Vfork => self.made(task),
+            Stop::Clone => self.made(task),
+            Stop::Vfork => {
+                self.waits(task, task.regs().ok());
+                self.made(task)
+            }
+            Stop::VforkDone => {
+                self.waits(task, None);
+                self.go_on(task, 0)
+            }
             Stop::Exec => self.exec(task),
             Stop::Exit => self.exit(task),
             Stop::Group(signal) => self.group(task, signal),
             _ => self.go_on(task, 0),
+        }
+    }
+
+    /// A thread waits from now on for a child that has its memory, with these registers, or does not any more.
+    fn waits(&mut self, task: Task, regs: Option<Regs>) {
+        if let Some(thread) = self.threads.get_mut(&task.0) {
+            thread.waits = regs;
         }
     }
 
@@ -161,7 +202,7 @@ impl<'a> Tracer<'a> {
     /// Whether a thread's program has a copy.
     pub(super) fn is_traced(&self, task: Task) -> bool {
         let process = self.threads.get(&task.0).and_then(|t| self.processes.get(&t.pid));
-        process.is_some_and(|p| p.copy.is_some())
+        process.is_some_and(|p| !p.images.is_empty())
     }
 
     /// Where a thread with these registers is.
@@ -176,11 +217,13 @@ impl<'a> Tracer<'a> {
         let parent = maker.and_then(|m| self.threads.get(&m.0)).map(|t| (t.id, t.pid));
         let fresh = !self.processes.contains_key(&pid);
         if fresh {
-            let copy = parent.and_then(|(_, p)| self.processes.get(&p)?.copy.clone());
+            let like = parent.and_then(|(_, p)| self.processes.get(&p));
+            let like = like.map(|p| (p.images.clone(), p.libraries.clone()));
+            let (images, libraries) = like.unwrap_or_default();
             let id = self.next.1;
             self.next.1 += 1;
-            self.tell(Message::Program { process: id, copy: copy.clone() });
-            self.processes.insert(pid, Process { id, copy, first: None });
+            self.tell(Message::Program { process: id, images: images.clone() });
+            self.processes.insert(pid, Process { id, images, libraries, first: None });
         }
         let process = self.processes.get(&pid).map_or(0, |p| p.id);
         let id = self.next.0;
@@ -203,9 +246,11 @@ impl<'a> Tracer<'a> {
         }
         let like = parent.filter(|_| fresh).map(|(id, _)| id);
         self.tell(Message::Start { thread: id, start, lane: context, like });
+        self.stamp_begin(id);
         let lanes = vec![lane];
         let (begun, in_call, returns, ended) = (maker.is_none(), false, false, false);
-        self.threads.insert(task.0, Thread { id, pid, lanes, begun, in_call, returns, ended });
+        let thread = Thread { id, pid, lanes, begun, in_call, returns, waits: None, ended };
+        self.threads.insert(task.0, thread);
         Ok(())
     }
 
@@ -257,20 +302,22 @@ impl<'a> Tracer<'a> {
 
     /// A process begins to run a program.
     fn begin_program(&mut self, task: Task) -> Result<(), Error> {
-        let copy = self.copies.of(task.0, (&self.options, self.form, self.config))?;
+        let manner = Manner { options: &self.options, form: self.form, config: self.config };
+        let copy = self.copies.program(task.0, manner)?;
         let Some(process) = self.processes.get_mut(&task.0) else { return Ok(()) };
-        process.copy.clone_from(&copy);
-        let process = process.id;
-        self.tell(Message::Program { process, copy: copy.clone() });
+        process.images = Images::of(copy.clone());
+        process.libraries = Libraries::default();
+        let (process, images) = (process.id, process.images.clone());
+        self.tell(Message::Program { process, images });
         if let Some(copy) = copy {
             self.seen.left_out += copy.left_out as u64;
             self.seen.code = copy.size;
-            let first = prepare(task, &copy, (&self.pool, self.config.word()))?;
+            let stops = prepare(task, &copy, (&self.pool, self.config.word()))?;
             if let Some(process) = self.processes.get_mut(&task.0) {
-                process.first = first;
+                (process.first, process.libraries.stop) = (stops.first, stops.loader);
             }
-            if first.is_none() {
-                self.tell_maps(task);
+            if stops.first.is_none() {
+                self.tell_maps(task, |_| true);
             }
             let context = self.threads.get(&task.0).and_then(|t| t.lanes.last());
             if let Some(context) = context.map(|l| l.context) {
@@ -359,37 +406,6 @@ impl<'a> Tracer<'a> {
     /// Where traced programs see a context.
     pub(super) fn context_address(&self, context: Context) -> u64 {
         TAP + self.pool.layout().context(context)
-    }
-
-    /// Tells what mappings a process has when its own code begins.
-    fn tell_maps(&mut self, task: Task) {
-        let Some(thread) = self.threads.get(&task.0) else { return };
-        let copy = self.processes.get(&thread.pid).and_then(|p| p.copy.as_ref());
-        let mut ours: Vec<_> = copy.iter().map(|c| c.base..c.end()).collect();
-        ours.extend(copy.iter().map(|c| c.ways.at..c.ways.at + c.ways.code.len() as u64));
-        if let Some(exec) = copy.and_then(|c| c.exec.as_ref()) {
-            ours.push(exec.base..exec.code_at() + exec.code.len() as u64);
-        }
-        ours.extend(copy.iter().map(|c| c.tool_page()..c.tool_page() + 1));
-        let thread = thread.id;
-        self.tell(Message::Maps { thread, maps: maps::of(task.0, &ours) });
-    }
-
-    /// Whether a trap means that a program has come to its beginning; if so, it is ready.
-    pub(super) fn at_beginning(&mut self, task: Task) -> Result<bool, Error> {
-        let Some(process) = self.processes.get_mut(&task.0) else { return Ok(false) };
-        let (Some(first), Some(copy)) = (process.first, process.copy.clone()) else {
-            return Ok(false);
-        };
-        let failed = |source| Error::Process { pid: task.0, what: "its beginning", source };
-        let rip = task.regs().map_err(failed)?.rip;
-        if copy.entry.map(|e| e.0 + 1) != Some(rip) {
-            return Ok(false);
-        }
-        process.first = None;
-        arrived(task, &copy, first)?;
-        self.tell_maps(task);
-        Ok(true)
     }
 
     /// Gives a thread a context for a signal handler: thread, the old context, the new one.

@@ -34,7 +34,7 @@ impl Tracer<'_> {
         if signal == SIGSEGV && self.buffer_full(task)? {
             return self.go_on(task, 0);
         }
-        if signal == SIGTRAP && self.at_beginning(task)? {
+        if signal == SIGTRAP && (self.at_loader(task)? || self.at_beginning(task)?) {
             return self.go_on(task, 0);
         }
         if signal == SIGTRAP && self.stray_step(task)? {

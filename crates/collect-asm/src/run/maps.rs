@@ -1,7 +1,7 @@
 //! The mappings of a process, as events tell them.
 //!
-//! They are told once, when its own code begins. What is mapped later is not followed; so that no
-//! access lies nowhere, the first mapping told is one of all memory that a program can have, and
+//! They are told when its own code begins, and those of libraries when they are loaded later. What else is mapped later is
+//! not followed; so that no access lies nowhere, the first mapping told is one of all memory that a program can have, and
 //! the others replace parts of it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -51,12 +51,48 @@ struct Known {
     build_id: Vec<u8>,
 }
 
-/// All mappings of a process except ours: those that begin in `ours`, and the shared memory.
+/// All mappings of a process except ours: those that begin in `ours`, and the shared memory. The first is that of
+/// all memory.
 pub(crate) fn of(pid: i32, ours: &[Range<u64>]) -> Vec<Mapped> {
     let Ok(text) = fs::read_to_string(format!("/proc/{pid}/maps")) else { return Vec::new() };
     let mut files = HashMap::new();
     let found = text.lines().filter_map(|line| one(line, &mut files));
     [all()].into_iter().chain(found.filter(|m| !is_ours(m, ours))).collect()
+}
+
+impl Mapped {
+    /// Whether it is part of a program or library.
+    pub(crate) fn is_image(&self) -> bool {
+        self.kind == MapKind::IMAGE
+    }
+
+    /// That nobody knows what lies there now.
+    pub(crate) fn forgotten(&self) -> Self {
+        Self { start: self.start, len: self.len, ..all() }
+    }
+}
+
+/// A mapping of a file.
+pub(crate) struct Line<'a> {
+    pub(crate) range: Range<u64>,
+    /// Whether it can be executed, and changed without changing the file.
+    pub(crate) runs: bool,
+    pub(crate) offset: u64,
+    pub(crate) path: &'a str,
+}
+
+/// All mappings in the text of a `maps` file; the path is empty if there is none.
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+    text.lines().filter_map(|line| {
+        let mut words = line.splitn(6, ' ');
+        let (start, end) = words.next()?.split_once('-')?;
+        let number = |text: &str| u64::from_str_radix(text, 16).ok();
+        let rights = words.next()?;
+        let runs = rights.contains('x') && rights.ends_with('p');
+        let offset = number(words.next()?)?;
+        let path = words.nth(2).unwrap_or_default().trim_start();
+        Some(Line { range: number(start)?..number(end)?, runs, offset, path })
+    })
 }
 
 /// All memory that a program can have.

@@ -7,6 +7,7 @@ use std::sync::mpsc::Sender;
 use ichnos_base::{EndStatus, GuestVa, Mode, SignalInfo, ThreadStart};
 use ichnos_rt::Context;
 
+use super::images::Images;
 use super::maps::Mapped;
 use crate::code::Copy;
 
@@ -55,7 +56,9 @@ pub(crate) enum Message {
     /// Its process runs a new program.
     Exec { thread: u32, path: String },
     /// Its process has these copies from now on.
-    Program { process: u32, copy: Option<Arc<Copy>> },
+    Program { process: u32, images: Images },
+    /// It loaded a library: its process has this copy, too.
+    Library { thread: u32, process: u32, copy: Arc<Copy> },
     /// It stored words in a buffer, up to an offset in it.
     Words { thread: u32, lane: Context, buffer: u32, to: u64, last: bool },
     /// It made another one.
@@ -73,6 +76,10 @@ pub(crate) enum Message {
     SignalReturn { thread: u32, at: Where, inner: Context, outer: Context, pc: GuestVa },
     /// A signal handler was left and will not return.
     Left { thread: u32, outer: Context },
+    /// It has stopped there for a while, and has done what was told.
+    Rests { thread: u32, lane: Context, at: Where },
+    /// It was there at this time, in nanoseconds since the recording began.
+    Stamp { thread: u32, ns: u64 },
     /// Its process has these mappings.
     Maps { thread: u32, maps: Vec<Mapped> },
     /// It got a new buffer.

@@ -9,8 +9,13 @@
 mod buffers;
 mod choice;
 mod collect;
+mod copies;
 mod follow;
+mod halt;
 mod handler;
+mod images;
+mod library;
+mod loading;
 mod maps;
 mod message;
 mod process;

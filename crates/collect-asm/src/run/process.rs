@@ -2,20 +2,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::fs;
-use std::sync::Arc;
 
-use ichnos_base::GuestVa;
 use ichnos_rt::{Context, Regs};
 
+use super::images::Images;
+use super::library::Libraries;
 use super::message::Where;
-use crate::code::Copy;
 
 /// A process.
 pub(crate) struct Process {
     /// Its number in the trace.
     pub(crate) id: u32,
-    /// The copy of its code; nothing if it has no notes.
-    pub(crate) copy: Option<Arc<Copy>>,
+    /// The copies of its code; none if it has no notes.
+    pub(crate) images: Images,
+    /// What is known of its libraries.
+    pub(crate) libraries: Libraries,
     /// The byte at the program's beginning, until that is reached.
     pub(crate) first: Option<u8>,
 }
@@ -34,6 +35,8 @@ pub(crate) struct Thread {
     pub(crate) in_call: bool,
     /// Whether that call is a return from a signal handler.
     pub(crate) returns: bool,
+    /// Its registers, while it waits for a child that has its memory.
+    pub(crate) waits: Option<Regs>,
     /// Whether its end was told.
     pub(crate) ended: bool,
 }
@@ -80,16 +83,7 @@ impl Frame {
 impl Process {
     /// Where a thread with these registers is.
     pub(crate) fn place(&self, regs: &Regs) -> Where {
-        let copy = self.copy.as_ref().filter(|c| c.holds(regs.rip));
-        match copy.and_then(|c| Some((c, c.original(regs.rip)?))) {
-            Some((copy, (pc, turn))) => {
-                Where::Copy { pc, stored: copy.is_stored(regs.rip), turn: usize::from(turn) }
-            }
-            None => {
-                let exec = self.copy.as_ref().and_then(|c| c.exec.as_ref()?.original(regs.rip));
-                exec.map_or(Where::Outside(GuestVa(regs.rip)), Where::Exec)
-            }
-        }
+        self.images.place(regs.rip)
     }
 }
 

@@ -5,13 +5,13 @@ use ichnos_base::{Event, GuestVa, Mode, Record, Sink};
 use ichnos_rt::Context;
 
 use super::collect::{BATCH, Lane, Result, Thread, Told, broken};
+use super::images::Images;
 use super::stream::{Done, Held, Played, Until, turns};
 use super::table::{Extent, Tables};
 use crate::RecordError;
 use crate::code::{
-    BACK, BACK_LEN, Block, Copy, ENTERED, ENTERED_LEN, Form, Kind, REFERENCE_LEN, RESUMED,
-    RESUMED_LEN, SWITCHED_OFF, SWITCHED_OFF_LEN, SWITCHED_ON, SWITCHED_ON_LEN, TAG, kind_of_tag,
-    turns_of_tag,
+    BACK, BACK_LEN, Block, ENTERED, ENTERED_LEN, Form, Kind, REFERENCE_LEN, RESUMED, RESUMED_LEN,
+    SWITCHED_OFF, SWITCHED_OFF_LEN, SWITCHED_ON, SWITCHED_ON_LEN, TAG, kind_of_tag, turns_of_tag,
 };
 use crate::note::{u32_at, u64_at};
 
@@ -20,7 +20,7 @@ const UNEVEN: u64 = 2;
 
 /// Words being read.
 pub(super) struct Reading<'a> {
-    pub(super) copy: &'a Copy,
+    pub(super) images: &'a Images,
     pub(super) tables: &'a mut Tables,
     pub(super) start: u64,
     /// The words, of which so many count.
@@ -75,7 +75,7 @@ impl Reading<'_> {
     /// Keeps the last block until it is known where it was left.
     fn keep(&self, place: &Place, of: &mut Lane) {
         if let Some((number, words)) = place.held {
-            let block = &self.copy.blocks[number];
+            let Some(block) = self.images.block(number) else { return };
             of.held = Some(Held {
                 block: number,
                 at: self.start + words as u64,
@@ -94,7 +94,7 @@ impl Reading<'_> {
 
     fn block_of<E>(&self, identifier: u32, place: &Place) -> Result<(usize, &Block), E> {
         let number = (identifier as usize).wrapping_sub(1);
-        let block = self.copy.blocks.get(number);
+        let block = self.images.block(number);
         block.map(|b| (number, b)).ok_or_else(|| self.bad(place, "there is no such block"))
     }
 
@@ -115,12 +115,12 @@ impl Reading<'_> {
                 state.at = Some(at);
                 return Ok(());
             }
-            let previous = &self.copy.blocks[before];
+            let Some(previous) = self.images.block(before) else { return Ok(()) };
             let words = self.bytes.get(words..words + previous.len).unwrap_or_default();
             let done = (Done::nothing(previous), turns(previous, left, next));
             of.shadow.play(previous, words, done, until, out)
         } else if let Some(held) = of.held.take() {
-            let previous = self.copy.blocks.get(held.block);
+            let previous = self.images.block(held.block);
             let previous = previous.ok_or_else(|| self.bad(place, "there is no such block"))?;
             let done = (held.done, turns(previous, left, next));
             of.shadow.play(previous, &held.words, done, until, out)
@@ -146,19 +146,20 @@ impl Reading<'_> {
         };
         self.close(entry, place, (state, of), told)?;
         let follows = state.at == Some(entry) || std::mem::take(&mut of.side.fresh);
-        if !follows && self.copy.form == Form::Blocks {
+        if !follows && self.images.form_of(number) == Form::Blocks {
             told.gap(place.thread, state)?;
         }
         of.side.fresh = false;
         if let Some([rsp, back, fs]) = of.entered.take() {
-            match self.is_copied(back) {
+            match self.images.hold(back) {
                 true => of.shadow.called(rsp, fs),
                 false => of.shadow.entered(rsp, GuestVa(back), fs),
             }
         }
         of.side.seen += u64::from(is_event);
         if is_new {
-            let block = &self.copy.blocks[number];
+            let block = self.images.block(number);
+            let block = block.ok_or_else(|| self.bad(place, "there is no such block"))?;
             self.tables.meet(number, block, told.out.made);
             told.code(place.thread, state, (entry, &block.code))?;
         }
@@ -188,7 +189,9 @@ impl Reading<'_> {
             && let Some(Extent { entry, len, is_event, is_new: false }) = self.tables.get(number)
         {
             let rest = self.bytes.get(words..).unwrap_or_default();
-            let with = (&self.copy.blocks[..], told.out.made);
+            let images = self.images;
+            let blocks = |number: usize| images.block(number);
+            let with: (&dyn Fn(usize) -> _, _) = (&blocks, told.out.made);
             if link.is_some() {
                 // A chain that ended here did not know what follows.
                 self.tables.followed((link.take(), before), number, with);
@@ -227,9 +230,12 @@ impl Reading<'_> {
     ) -> Result<(), S::Error> {
         // A block by itself has one instruction, so it does not matter where it led to.
         self.close(GuestVa(0), place, (state, of), told)?;
+        if let Some([rsp, _, fs]) = of.entered.take() {
+            of.shadow.called(rsp, fs);
+        }
         let bytes = self.bytes.get(place.at..self.len).unwrap_or_default();
         let before = told.out.records.len();
-        one_by_one(bytes, &self.copy.kinds.0, of.shadow.fs(), &mut told.out.records);
+        one_by_one(bytes, self.images.kinds(), of.shadow.fs(), &mut told.out.records);
         let read = told.out.records.len() - before;
         if read == 0 {
             return Err(self.bad(place, "there is no such reference"));
@@ -239,10 +245,6 @@ impl Reading<'_> {
             told.flush(place.thread, state)?;
         }
         Ok(())
-    }
-
-    fn is_copied(&self, address: u64) -> bool {
-        self.copy.holds(address) || self.copy.exec.as_ref().is_some_and(|e| e.holds(address))
     }
 
     /// Takes what is no block; answers how many bytes it has.
@@ -260,16 +262,13 @@ impl Reading<'_> {
         match tag {
             ENTERED => {
                 let [rsp, back, fs] = [word(TAG)?, word(TAG + 8)?, word(TAG + 16)?];
-                match self.copy.form {
-                    Form::Blocks => of.entered = Some([rsp, back, fs]),
-                    Form::References => of.shadow.called(rsp, fs),
-                }
+                of.entered = Some([rsp, back, fs]);
                 Ok(ENTERED_LEN)
             }
             BACK => {
                 let (rsp, back) = (word(TAG)?, GuestVa(word(TAG + 8)?));
                 // Where returns lead to is not asked then.
-                if self.copy.form == Form::Blocks {
+                if self.images.form() == Form::Blocks && !self.images.hold(back.0) {
                     of.shadow.goes_back(rsp, back);
                 }
                 Ok(BACK_LEN)
@@ -284,6 +283,7 @@ impl Reading<'_> {
                 let entry = self.block_of(identifier, place)?.1.entry;
                 self.close(entry, place, (state, of), told)?;
                 of.shadow.resumed(&registers, fs);
+                of.entered = None;
                 Ok(RESUMED_LEN)
             }
             SWITCHED_ON => {
@@ -333,7 +333,7 @@ impl Reading<'_> {
             told.timestamp(thread, state, ns)?;
         }
         // Events are seen by their blocks.
-        let counted = self.copy.form == Form::Blocks;
+        let counted = self.images.form() == Form::Blocks;
         if let Some(expected) = expected.filter(|e| counted && *e != seen) {
             let text = format!("a sample of {seen} events instead of {expected}");
             told.event(thread, Some(state), &Event::Marker { id: UNEVEN, text: &text })?;

@@ -160,6 +160,9 @@ struct Met {
     how: How,
 }
 
+/// The length of what has a number and is no block: nothing is so long.
+const NOBODY: u32 = u32::MAX;
+
 /// How a block is played.
 #[derive(Clone, Debug)]
 enum How {
@@ -207,18 +210,38 @@ pub(super) enum Left {
 
 impl Tables {
     /// For these blocks, of which some begin with an event.
+    #[cfg(test)]
     pub(super) fn new(blocks: &[Block], events: &[bool]) -> Self {
+        let mut tables = Self::default();
+        tables.add(0, blocks, events);
+        tables
+    }
+
+    /// Blocks from a number on are these, of which some begin with an event; no, if they were there before.
+    pub(super) fn add(&mut self, first: usize, blocks: &[Block], events: &[bool]) -> bool {
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        if self.blocks.len() < first + blocks.len() {
+            let (entry, len, turns, event) = (GuestVa(0), NOBODY, 1, false);
+            let nobody = Met { entry, len, turns, event, how: How::New };
+            self.blocks.resize(first + blocks.len(), nobody);
+            self.chains.make_room(self.blocks.len());
+        }
+        let places = self.blocks.iter_mut().skip(first);
         let events = events.iter().copied().chain(std::iter::repeat(false));
-        let met = |(block, event): (&Block, bool)| Met {
-            entry: block.entry,
-            len: number(block.len),
-            turns: number(block.turns),
-            event,
-            how: How::New,
-        };
-        let blocks: Vec<Met> = blocks.iter().zip(events).map(met).collect();
-        Self { chains: Chains::new(blocks.len()), blocks, ..Self::default() }
+        let mut new = false;
+        for ((place, block), event) in places.zip(blocks).zip(events) {
+            if place.len == NOBODY {
+                let (entry, len, turns) = (block.entry, number(block.len), number(block.turns));
+                *place = Met { entry, len, turns, event, how: How::New };
+                new = true;
+            }
+        }
+        new
+    }
+
+    /// Whether a block was met.
+    pub(super) fn is_met(&self, number: usize) -> bool {
+        self.blocks.get(number).is_some_and(|met| !matches!(met.how, How::New))
     }
 
     /// A block, if there is such a one.

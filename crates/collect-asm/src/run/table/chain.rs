@@ -80,9 +80,9 @@ pub(in crate::run) struct Reached {
 }
 
 impl Chains {
-    pub(super) fn new(blocks: usize) -> Self {
-        let (nodes, returns) = Default::default();
-        Self { roots: vec![Followers::NOBODY; blocks], nodes, returns }
+    /// For so many blocks.
+    pub(super) fn make_room(&mut self, blocks: usize) {
+        self.roots.resize(blocks, Followers::NOBODY);
     }
 }
 
@@ -140,11 +140,11 @@ impl Tables {
     }
 
     /// A chain, or a block if there is none, was followed by a block that it does not know.
-    pub(in crate::run) fn followed(
+    pub(in crate::run) fn followed<'b>(
         &mut self,
         (link, from): (Option<Link>, usize),
         number: usize,
-        (blocks, made): (&[Block], Made),
+        (blocks, made): (&dyn Fn(usize) -> Option<&'b Block>, Made),
     ) {
         let (depth, node) = match link.and_then(|l| self.chains.nodes.get(l.0 as usize)) {
             Some(node) => (node.depth, link),
@@ -174,11 +174,11 @@ impl Tables {
         }
     }
 
-    fn extend(
+    fn extend<'b>(
         &mut self,
         (link, from): (Option<Link>, usize),
         number: usize,
-        (blocks, made): (&[Block], Made),
+        (blocks, made): (&dyn Fn(usize) -> Option<&'b Block>, Made),
     ) -> Option<Node> {
         let parent = link.map(|l| l.0);
         let mut path = Vec::new();
@@ -188,17 +188,17 @@ impl Tables {
             up.map_or((0, 0, 1), |node| (node.at as usize, node.events, node.depth));
         let last = up.map_or(from, |node| node.number as usize);
         while let Some(node) = up {
-            path.push(blocks.get(node.number as usize)?);
+            path.push(blocks(node.number as usize)?);
             up = node.parent.and_then(|p| self.chains.nodes.get(p as usize));
         }
-        path.push(blocks.get(root)?);
+        path.push(blocks(root)?);
         path.reverse();
         let met = self.blocks.get(number)?;
         if matches!(met.how, How::New) {
             return None;
         }
         let (entry, len, event) = (met.entry, met.len, met.event);
-        let at = before + blocks.get(last)?.len + TAG;
+        let at = before + blocks(last)?.len + TAG;
         let mut maker = Maker::chain(&path, entry, (made, TAG))?;
         let returns = append(&mut self.chains.returns, std::mem::take(&mut maker.returns))?;
         Some(Node {

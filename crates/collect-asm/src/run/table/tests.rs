@@ -265,12 +265,12 @@ fn compare(
                 chained += reached.events as usize;
                 let to = i + reached.events as usize;
                 if let Some(next) = path.get(to + 1) {
-                    tables.followed((Some(link), path[to]), *next, (blocks, made));
+                    tables.followed((Some(link), path[to]), *next, (&|n| blocks.get(n), made));
                 }
                 (to, words + reached.words)
             }
             None => {
-                tables.followed((None, path[i]), path[i + 1], (blocks, made));
+                tables.followed((None, path[i]), path[i + 1], (&|n| blocks.get(n), made));
                 let next = blocks[path[i + 1]].entry;
                 let at = fast.pass(&tables, path[i], (rest, None, next), &mut by_table);
                 assert_eq!(at, Some(next));
