@@ -14,6 +14,7 @@ mod inline_compare;
 mod inline_kernels;
 mod inline_projects;
 mod inline_stress;
+mod inline_sync;
 mod models;
 mod profile;
 mod programs;

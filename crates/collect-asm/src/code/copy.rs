@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use ichnos_base::GuestVa;
 use ichnos_flow::{Level, Options, Plan, plan};
@@ -9,7 +10,7 @@ use ichnos_trace::Slot;
 
 use super::clone;
 use super::convention::{Habit, habits};
-use super::copier::emit;
+use super::copier::{Emitted, emit};
 use super::emit::{COPY, Emitter, STUB};
 use super::encode::{Exec, Stretch, encode};
 use super::function::Function;
@@ -19,6 +20,7 @@ use super::reference::{Form, Kinds, Midway};
 use super::region::{Group, World, region};
 use super::roadmap::Block;
 use super::switch::{EXEC, GATE, RESUME, ROOM, Switching, Trigger};
+use super::sync;
 use super::tool::{self, Calls, Tool};
 use super::unwind::{self, Places, Tables};
 use super::ways::{LaidWays, Ways};
@@ -74,6 +76,8 @@ pub(crate) struct Copy {
     /// What it stores, and the sorts of references, if it stores those.
     pub(crate) form: Form,
     pub(crate) kinds: Kinds,
+    /// Calls of synchronising functions.
+    pub(crate) calls: Vec<sync::Site>,
     /// How many noted functions could not be copied.
     pub(crate) left_out: usize,
     /// How large it is.
@@ -273,7 +277,8 @@ fn lay_out(
     let mut ways = points.as_mut().map(Ways::new).transpose()?;
     let calls = tool.as_ref().map(|tool| Calls { tool, page: base + tool::AT });
     let between = (base, points.as_ref(), ways.as_mut());
-    let (emitter, blocks, kinds) = emit(image, bias, planned, between, calls)?;
+    let Emitted { emitter, blocks, kinds, calls: told } =
+        emit(image, bias, planned, between, calls)?;
     let other = points.as_ref().map(|points| clone::clone(world, points));
     let encoded = encode(base, &emitter, other.as_ref())?;
     let labels = &encoded.labels;
@@ -291,7 +296,8 @@ fn lay_out(
     let mut code = encoded.code;
     let len = code.len();
     let described = Described { image, bias, world };
-    let tables = described.append(&mut code, base, COPY, (labels, &ends))?;
+    let tails = address(emitter.tails_from)..base + code.len() as u64;
+    let tables = described.append(&mut code, base, (COPY, tails), (labels, &ends))?;
     let exec = match (points, other) {
         (Some(points), Some((list, _))) => {
             let events = blocks.iter().map(|b: &Block| points.is_event(b.entry)).collect();
@@ -317,6 +323,7 @@ fn lay_out(
         midways,
         form: planned.form,
         kinds,
+        calls: told,
         left_out: image.notes.len() - world.functions.len(),
         size: CodeSize {
             original: world.functions.iter().map(|f| f.insts.len() as u64).sum(),
@@ -348,7 +355,7 @@ impl Described<'_> {
         &self,
         code: &mut Vec<u8>,
         base: u64,
-        sort: u64,
+        (sort, tails): (u64, Range<u64>),
         (labels, ends): (&HashMap<u64, u64>, &HashMap<GuestVa, u64>),
     ) -> Result<usize, Error> {
         code.resize(code.len().next_multiple_of(16), 0xcc);
@@ -356,7 +363,7 @@ impl Described<'_> {
         if let Some(frames) = &self.image.frames {
             let own = Tables { frames, areas: self.image.areas.as_ref(), bias: self.bias };
             let label = |pc: GuestVa| labels.get(&(sort | pc.0)).copied();
-            let places = Places { labels: &label, ends, base };
+            let places = Places { labels: &label, ends, base, tails };
             let made = unwind::tables(&own, self.world, &places, base + tables as u64);
             code.extend(made.map_err(|why| Error::Layout { base, why })?);
         }
@@ -376,7 +383,7 @@ impl Described<'_> {
         let address = |i: usize| at + offsets.get(i).map_or(0, |o| u64::from(*o));
         let ends = list.ends.iter().map(|(f, i)| (*f, address(*i))).collect();
         let len = code.len();
-        let tables = self.append(&mut code, at, EXEC, (labels, &ends))?;
+        let tables = self.append(&mut code, at, (EXEC, at..at), (labels, &ends))?;
         let far = |to: u64| u32::try_from(to - points.inst).unwrap_or(0);
         let mut to_inst = Vec::new();
         for pc in &points.returns {

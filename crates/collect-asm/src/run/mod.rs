@@ -18,6 +18,7 @@ mod reading;
 mod setup;
 mod sides;
 mod stream;
+mod syncing;
 mod table;
 
 use std::ffi::OsString;

@@ -7,15 +7,14 @@
 //! it; so a release is told only of what was seen to be acquired.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-mod function;
 mod futex;
 mod marks;
 
 pub use futex::{after as after_call, before as before_call};
 pub use marks::{activate, held, is_entry, is_mark, learn};
 
-use function::Operation;
-use ichnos_base::{BarrierPhase, CondOp, LockKind, LockOp};
+use ichnos_base::{LockKind, LockOp};
+use ichnos_sync::{Call, Held, Operation, Told, What};
 
 use super::ctx::{Ctx, reg};
 use super::{sys, trace};
@@ -24,21 +23,18 @@ use crate::words::{self, sync};
 /// What a thread has begun.
 #[derive(Default)]
 pub struct Begun {
-    calls: Vec<Call>,
-    held: Vec<(u64, LockKind)>,
+    calls: Vec<Pending>,
+    held: Held,
 }
 
 /// A call of a watched function that has not returned.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Call {
-    operation: Operation,
+struct Pending {
+    call: Call,
     /// Where it returns to.
     back: u64,
     /// The stack pointer at its entry.
     sp: u64,
-    /// What it works on, and the second argument.
-    object: u64,
-    second: u64,
 }
 
 /// A thread stands at a mark.
@@ -53,8 +49,8 @@ pub fn at(ctx: &mut Ctx, pc: u64) {
         returned = Some(thread.begun.calls.remove(at));
     }
     trace::event(ctx, words::LEFT, pc);
-    if let Some(call) = returned {
-        leave(ctx, &call);
+    if let Some(pending) = returned {
+        leave(ctx, &pending.call);
     }
     if let Some(operation) = marks::function(pc) {
         enter(ctx, operation);
@@ -65,93 +61,47 @@ fn enter(ctx: &mut Ctx, operation: Operation) {
     let sp = ctx.regs[reg::RSP];
     let Some(back) = sys::read_value::<u64>(sp) else { return };
     let (object, second) = (ctx.regs[reg::RDI], ctx.regs[reg::RSI]);
-    let call = Call { operation, back, sp, object, second };
     // SAFETY: the thread's data lives as long as its context.
     let begun = unsafe { &mut (*ctx.thread).begun };
+    let operation = begun.held.meant(operation, object);
+    let call = Call { operation, object, second };
+    let pending = Pending { call, back, sp };
     // A signal may have come between the mark and the function.
-    if begun.calls.contains(&call) {
+    if begun.calls.contains(&pending) {
         return;
     }
     if operation.returns() {
-        begun.calls.push(call);
+        begun.calls.push(pending);
         marks::watch_return(back);
     }
+    let said = begun.held.enter(&call);
     trace::time(ctx);
-    match operation {
-        Operation::Acquire(kind) => tell_lock(ctx, LockOp::Request, kind, object),
-        Operation::Release(kind) => release(ctx, kind, object),
-        Operation::Destroy(kind) => tell_lock(ctx, LockOp::Destroy, kind, object),
-        Operation::Wait => {
-            tell_cond(ctx, CondOp::Wait, object);
-            release(ctx, LockKind::Mutex, second);
-        }
-        Operation::Cond(op @ (CondOp::Signal | CondOp::Broadcast | CondOp::Destroy)) => {
-            tell_cond(ctx, op, object);
-        }
-        Operation::Barrier => tell_barrier(ctx, BarrierPhase::Enter, object),
-        Operation::DestroyBarrier => tell_barrier(ctx, BarrierPhase::Destroy, object),
-        _ => {}
-    }
+    said.iter().flatten().for_each(|told| tell(ctx, *told));
 }
 
 fn leave(ctx: &mut Ctx, call: &Call) {
-    const BARRIER_SERIAL_THREAD: i32 = -1;
-    let (object, result) = (call.object, ctx.regs[reg::RAX] as i32);
-    let done = result == 0 || result == libc::EOWNERDEAD;
+    let result = ctx.regs[reg::RAX] as i32;
+    // SAFETY: the thread's data lives as long as its context.
+    let said = unsafe { (*ctx.thread).begun.held.leave(call, result) };
     trace::time(ctx);
-    match call.operation {
-        Operation::Acquire(kind) if done => acquire(ctx, kind, object),
-        Operation::Create(kind) if done => tell_lock(ctx, LockOp::Create, kind, object),
-        // The mutex is held again whatever the result.
-        Operation::Wait => {
-            tell_cond(ctx, CondOp::Wake, object);
-            acquire(ctx, LockKind::Mutex, call.second);
-        }
-        Operation::Cond(CondOp::Create) if done => tell_cond(ctx, CondOp::Create, object),
-        Operation::Barrier if done || result == BARRIER_SERIAL_THREAD => {
-            tell_barrier(ctx, BarrierPhase::Leave, object);
-        }
-        Operation::CreateBarrier if done => tell_barrier(ctx, BarrierPhase::Create, object),
-        Operation::Join if done => {
+    said.iter().flatten().for_each(|told| tell(ctx, *told));
+}
+
+fn tell(ctx: &mut Ctx, Told { what, object }: Told) {
+    let what = match what {
+        What::Lock(op, kind) => sync::lock(op, kind),
+        What::Cond(op) => sync::cond(op),
+        What::Barrier(phase) => sync::barrier(phase),
+        What::Join => {
             if let Some(child) = marks::thread_of(object) {
                 trace::event(ctx, words::JOIN, u64::from(child));
             }
+            return;
         }
-        _ => {}
-    }
-}
-
-fn acquire(ctx: &mut Ctx, kind: LockKind, object: u64) {
-    if kind != LockKind::Semaphore {
-        // SAFETY: the thread's data lives as long as its context.
-        unsafe { (*ctx.thread).begun.held.push((object, kind)) };
-    }
-    tell_lock(ctx, LockOp::Acquire, kind, object);
-}
-
-/// Semaphores have no holder; of locks, what was not seen to be acquired is not told. A read-write lock was
-/// held in one of two ways, which its release does not say.
-fn release(ctx: &mut Ctx, kind: LockKind, object: u64) {
-    if kind == LockKind::Semaphore {
-        tell_lock(ctx, LockOp::Release, kind, object);
-        return;
-    }
-    // SAFETY: the thread's data lives as long as its context.
-    let held = unsafe { &mut (*ctx.thread).begun.held };
-    if let Some(at) = held.iter().rposition(|&(addr, _)| addr == object) {
-        let (_, kind) = held.remove(at);
-        tell_lock(ctx, LockOp::Release, kind, object);
-    }
+    };
+    trace::numbers(ctx, words::SYNC, &[what, object]);
 }
 
 fn tell_lock(ctx: &mut Ctx, op: LockOp, kind: LockKind, object: u64) {
-    trace::numbers(ctx, words::SYNC, &[sync::lock(op, kind), object]);
-}
-
-fn tell_cond(ctx: &mut Ctx, op: CondOp, object: u64) {
-    trace::numbers(ctx, words::SYNC, &[sync::cond(op), object]);
-}
-
-fn tell_barrier(ctx: &mut Ctx, phase: BarrierPhase, object: u64) {
-    trace::numbers(ctx, words::SYNC, &[sync::barrier(phase), object]);
+    tell(ctx, Told { what: What::Lock(op, kind), object });
 }
