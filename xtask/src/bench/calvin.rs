@@ -18,8 +18,12 @@ use super::mptrace::{
 };
 use crate::run;
 
-/// How often each measurement is made.
-const ROUNDS: usize = 5;
+/// How often each measurement is made, at the least and at the most: on a shared machine the least of few runs is
+/// luck, so there are more until it no longer falls.
+const ROUNDS: std::ops::RangeInclusive<usize> = 5..=15;
+/// So many rounds in a row no time falls by more than [`SAME`] of it.
+const STEADY: usize = 4;
+const SAME: f64 = 0.01;
 /// So many events that nobody comes to the end.
 const NEVER: &str = "1T:1";
 /// Sampling plans whose estimates are compared with the whole: events that count, how many, and instructions of
@@ -34,8 +38,22 @@ const PLANS: [(&str, &str, &str); 6] = [
     ("calls,loops", "10007:3001", "5K"),
 ];
 
-/// Prints the tables.
-pub fn print(extent: Extent) -> Result<()> {
+/// Which of the tables are printed.
+const TABLES: [&str; 3] = ["events", "costs", "estimates"];
+
+/// Prints the tables, or those that the arguments name, for all programs or for those that they name.
+pub fn print(args: &[String]) -> Result<()> {
+    let (flags, names): (Vec<_>, Vec<_>) = args.iter().partition(|a| a.starts_with('-'));
+    if let Some(other) = flags.iter().find(|f| **f != "--quick") {
+        anyhow::bail!(
+            "expected --quick, a table ({}) or a program, found `{other}`",
+            TABLES.join(", ")
+        );
+    }
+    let extent = if flags.is_empty() { Extent::Whole } else { Extent::Quick };
+    let (tables, names): (Vec<&str>, Vec<&str>) =
+        names.into_iter().map(String::as_str).partition(|n| TABLES.contains(n));
+    let wanted = |table: &str| tables.is_empty() || tables.contains(&table);
     run::cargo(&["build", "--release", "-q", "-p", "ichnos-cli"])?;
     let folder = run::root().join("target/bench/mptrace");
     std::fs::create_dir_all(&folder)?;
@@ -45,9 +63,20 @@ pub fn print(extent: Extent) -> Result<()> {
     if extent == Extent::Whole {
         programs.extend(projects(&folder)?);
     }
-    distances(&folder, &programs)?;
-    costs(&folder, &programs, &library, extent)?;
-    estimates(&folder, &programs, &library)
+    if let Some(other) = names.iter().find(|n| programs.iter().all(|p| p.name != **n)) {
+        anyhow::bail!("there is no table and no program `{other}`");
+    }
+    programs.retain(|p| names.is_empty() || names.contains(&p.name));
+    if wanted("events") {
+        distances(&folder, &programs)?;
+    }
+    if wanted("costs") {
+        costs(&folder, &programs, &library, extent)?;
+    }
+    if wanted("estimates") {
+        estimates(&folder, &programs, &library)?;
+    }
+    Ok(())
 }
 
 /// The paper's example tool, built.
@@ -88,11 +117,18 @@ fn distances(folder: &Path, programs: &[Program]) -> Result<()> {
 
 fn costs(folder: &Path, programs: &[Program], library: &str, extent: Extent) -> Result<()> {
     println!(
-        "\nprocessor time, least of {ROUNDS} runs, over the program alone (M: references simulated)\n"
+        "\nprocessor time, least of {} to {} runs, over the program alone (M: references simulated)\n",
+        ROUNDS.start(),
+        ROUNDS.end()
     );
     println!(
-        "{:<12} {:>9} {:>12} {:>14} {:>22}",
-        "program", "base (s)", "shm exec only", "inner exec only", "1000:10 with six caches"
+        "{:<12} {:>9} {:>6} {:>13} {:>15} {:>23}",
+        "program",
+        "base (s)",
+        "runs",
+        "shm exec only",
+        "inner exec only",
+        "1000:10 with six caches"
     );
     let ways = [
         "--trace off --paused".to_owned(),
@@ -102,31 +138,60 @@ fn costs(folder: &Path, programs: &[Program], library: &str, extent: Extent) -> 
     let mut logs = [0.0; 3];
     for program in programs {
         let args = if extent == Extent::Whole { &program.long } else { &program.short };
-        let mut base = f64::MAX;
-        let mut least = [f64::MAX; 3];
+        let mut least = Least::default();
         let mut references = 0.0;
-        for _ in 0..ROUNDS {
-            base = base.min(processor_time(folder, &[], program, args)?.0);
-            for (way, least) in ways.iter().zip(&mut least) {
+        while least.goes_on() {
+            let mut round = [processor_time(folder, &[], program, args)?.0; 4];
+            for (way, time) in ways.iter().zip(&mut round[1..]) {
                 let (all, text) = record(folder, way, program, args)?;
-                *least = least.min(own_time(&text).unwrap_or(all));
+                *time = own_time(&text).unwrap_or(all);
                 references = count_of(&text, "references").unwrap_or(references);
             }
+            least.add(round);
         }
-        let ratios = least.map(|time| time / base.max(0.001));
+        let [base, shm, inner, sampled] = least.times;
+        let ratios = [shm, inner, sampled].map(|time| time / base.max(0.001));
         ratios.iter().zip(&mut logs).for_each(|(ratio, log)| *log += ratio.ln());
         println!(
-            "{:<12} {base:>9.2} {:>12.3} {:>14.3} {:>16.3} [{:.2} M]",
+            "{:<12} {base:>9.2} {:>6} {:>13.3} {:>15.3} {:>16.3} [{:.2} M]",
             program.name,
+            least.rounds,
             ratios[0],
             ratios[1],
             ratios[2],
             references / 1e6
         );
     }
-    let means = logs.map(|log| (log / programs.len().max(1) as f64).exp());
-    println!("{:<12} {:>9} {:>12.3} {:>14.3} {:>16.3}", "all", "", means[0], means[1], means[2]);
+    let [shm, inner, sampled] = logs.map(|log| (log / programs.len().max(1) as f64).exp());
+    println!("{:<12} {:>9} {:>6} {shm:>13.3} {inner:>15.3} {sampled:>16.3}", "all", "", "");
     Ok(())
+}
+
+/// The least times of rounds.
+struct Least {
+    times: [f64; 4],
+    rounds: usize,
+    /// For how many rounds they have been the same.
+    steady: usize,
+}
+
+impl Default for Least {
+    fn default() -> Self {
+        Self { times: [f64::MAX; 4], rounds: 0, steady: 0 }
+    }
+}
+
+impl Least {
+    fn goes_on(&self) -> bool {
+        self.rounds < *ROUNDS.start() || (self.rounds < *ROUNDS.end() && self.steady < STEADY)
+    }
+
+    fn add(&mut self, round: [f64; 4]) {
+        let falls = self.times.iter().zip(round).any(|(least, time)| time < least * (1.0 - SAME));
+        self.rounds += 1;
+        self.steady = if falls { 0 } else { self.steady + 1 };
+        self.times.iter_mut().zip(round).for_each(|(least, time)| *least = least.min(time));
+    }
 }
 
 fn estimates(folder: &Path, programs: &[Program], library: &str) -> Result<()> {

@@ -31,7 +31,8 @@ const LIST: &str = "\
            --live: simulating running programs, beside Valgrind's cachegrind
   calvin   the tables of the calvin paper: events among instructions, what two copies of the code
            cost, sampled miss ratios beside the whole (fetches sources, takes long);
-           --quick: the kernels alone, on short inputs
+           --quick: the kernels alone, on short inputs; `events`, `costs`, `estimates`: that table
+           alone; names of programs: those alone
   mptrace  the tables of the MPTRACE paper: code expansion and dilation of programs built by
            `ichnos cc`, for each level of the planner (fetches sources, takes long);
            --quick: the kernels alone, on short inputs
@@ -68,11 +69,7 @@ pub fn dispatch(args: &[String]) -> Result<()> {
             Some("--once") => simics::print(1),
             Some(other) => bail!("expected --once, found `{other}`"),
         },
-        "calvin" => match args.get(1).map(String::as_str) {
-            None => calvin::print(mptrace::Extent::Whole),
-            Some("--quick") => calvin::print(mptrace::Extent::Quick),
-            Some(other) => bail!("expected --quick, found `{other}`"),
-        },
+        "calvin" => calvin::print(&args[1..]),
         "mptrace" => match args.get(1).map(String::as_str) {
             None => mptrace::print(mptrace::Extent::Whole),
             Some("--quick") => mptrace::print(mptrace::Extent::Quick),

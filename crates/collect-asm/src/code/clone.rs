@@ -3,7 +3,8 @@
 //! Every function lies in it as in the program, with the same alignment: what is inserted before a function
 //! does not move it, and what is inserted behind calls is as long as a line that branches are aligned to. Its only
 //! costs are one check at each function's entry (an *event*: counting down, or comparing a word in memory), and one
-//! behind calls that leave copied code.
+//! behind calls that leave copied code. Who comes by a function's own address is looked at apart, behind all functions
+//! ([`Emitter::gate`]), unless the count tells as well.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use iced_x86::Code;
@@ -18,8 +19,6 @@ use super::switch::{COUNT, EXEC, Flags, GATE, ON, PAST, RESUME, Trigger};
 
 /// Bytes of the alignment that is kept.
 const LINE: u64 = 64;
-/// Bytes of a page.
-const PAGE: u64 = 4096;
 
 /// A function's part of the list.
 pub(crate) struct Laid {
@@ -33,16 +32,19 @@ pub(crate) struct Laid {
 pub(crate) fn clone(world: &World, points: &Points) -> (Emitter, Vec<Laid>) {
     let mut emitter = Emitter::default();
     let mut laid = Vec::new();
-    let mut next = points.exec + PAGE;
+    let mut next = points.code;
     for function in &world.functions {
         let begin = emitter.instrs.len();
-        emitter.gate(points, function);
+        emitter.entry(points, function);
         let before = bytes(&emitter, begin);
         emitter.body(world, points, function);
         let at = next + function.start.0.wrapping_sub(next + before) % LINE;
         next = at + bytes(&emitter, begin);
         laid.push(Laid { instrs: begin..emitter.instrs.len(), at });
     }
+    let begin = emitter.instrs.len();
+    world.functions.iter().for_each(|function| emitter.gate(points, function));
+    laid.push(Laid { instrs: begin..emitter.instrs.len(), at: next.next_multiple_of(LINE) });
     (emitter, laid)
 }
 
@@ -61,9 +63,15 @@ fn bytes(emitter: &Emitter, begin: usize) -> u64 {
 }
 
 impl Emitter {
-    /// What comes before a function: the gate for those who come by its own address, and the event.
+    /// The gate for those who come by a function's own address.
+    ///
+    /// Where an event is counted there is none: the count of a thread in P_inst has run out
+    /// ([`super::switch::COUNT`]), so it leaves by the event's way.
     fn gate(&mut self, points: &Points, function: &Function) {
         let start = function.start;
+        if points.counts_at(start) {
+            return;
+        }
         self.begin(start, 0);
         self.label = GATE | start.0;
         if function.compiled {
@@ -72,7 +80,14 @@ impl Emitter {
         } else {
             self.look_and_leave(STUB | start.0);
         }
+        self.jump(EXEC | start.0);
+    }
+
+    /// What comes before a function: the event.
+    fn entry(&mut self, points: &Points, function: &Function) {
+        let start = function.start;
         if points.starts.contains(&start) {
+            self.begin(start, 0);
             self.label = EXEC | start.0;
             self.light_event(points, start);
             if self.label != 0 {

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use ichnos_base::GuestVa;
 use ichnos_flow::{Level, Options, Plan, plan};
+use ichnos_isa_x86::Flow;
 use ichnos_trace::Slot;
 
 use super::clone;
@@ -92,8 +93,10 @@ pub(crate) struct Copy {
 
 /// P_exec, and what leads between it and P_inst.
 pub(crate) struct Switched {
-    /// Where it lies: a page with the shared word, then the code.
+    /// Where its room lies; the first page has the shared word.
     pub(crate) base: u64,
+    /// Where its code lies there.
+    at: u64,
     /// The code, and behind it the unwinding tables.
     pub(crate) code: Vec<u8>,
     len: usize,
@@ -110,7 +113,7 @@ pub(crate) struct Switched {
 impl Switched {
     /// Where its code lies.
     pub(crate) const fn code_at(&self) -> u64 {
-        self.base + PAGE
+        self.at
     }
 
     /// Bytes of code, without tables.
@@ -273,14 +276,15 @@ fn lay_out(
 ) -> Result<Copy, Error> {
     let world = planned.world;
     let base = place(image, bias);
-    let mut points = switching.map(|how| Points::new(how, planned, (base, base + ROOM)));
+    let (exec, code_at) = near(image, bias, world).unwrap_or((base + ROOM, base + ROOM + PAGE));
+    let mut points = switching.map(|how| Points::new(how, planned, (base, exec, code_at)));
     let mut ways = points.as_mut().map(Ways::new).transpose()?;
     let calls = tool.as_ref().map(|tool| Calls { tool, page: base + tool::AT });
     let between = (base, points.as_ref(), ways.as_mut());
     let Emitted { emitter, blocks, kinds, calls: told } =
         emit(image, bias, planned, between, calls)?;
     let other = points.as_ref().map(|points| clone::clone(world, points));
-    let encoded = encode(base, &emitter, other.as_ref())?;
+    let encoded = encode((base, code_at), &emitter, other.as_ref())?;
     let labels = &encoded.labels;
     let ways = ways.map(|ways| ways.lay(labels, &identifiers(&blocks))).transpose()?;
     let ways = ways.unwrap_or_default();
@@ -306,8 +310,11 @@ fn lay_out(
         _ => None,
     };
     let (outer, inner) = if exec.is_some() { (GATE, EXEC) } else { (STUB, COPY) };
-    let name = |pc: GuestVa, start: bool| labels.get(&(pc.0 | if start { outer } else { inner }));
-    let patches = super::patch::patches(image, bias, world, &|pc, start| name(pc, start).copied());
+    let name = |pc: GuestVa, start: bool| {
+        let gate = labels.get(&(pc.0 | outer)).filter(|_| start);
+        gate.or_else(|| labels.get(&(pc.0 | inner))).copied()
+    };
+    let patches = super::patch::patches(image, bias, world, &name);
     let entry = GuestVa(image.entry.wrapping_add(bias));
     Ok(Copy {
         base,
@@ -378,7 +385,7 @@ impl Described<'_> {
         laid: Exec,
         (labels, events): (&HashMap<u64, u64>, Vec<bool>),
     ) -> Result<Switched, Error> {
-        let at = points.exec + PAGE;
+        let at = points.code;
         let Exec { mut code, offsets } = laid;
         let address = |i: usize| at + offsets.get(i).map_or(0, |o| u64::from(*o));
         let ends = list.ends.iter().map(|(f, i)| (*f, address(*i))).collect();
@@ -403,8 +410,33 @@ impl Described<'_> {
         to_inst.sort_unstable();
         from_labels.sort_unstable();
         let base = points.exec;
-        Ok(Switched { base, code, len, tables, places, to_inst, from_labels, events })
+        Ok(Switched { base, at, code, len, tables, places, to_inst, from_labels, events })
     }
+}
+
+/// Where P_exec's room and its code go so that it lies just below the image, if there is room. Calls by pointer and of
+/// libraries go from one to the other, and jumps that change more than the lower 24 bits of the address are dear on
+/// some processors.
+fn near(image: &Image, bias: u64, world: &World) -> Option<(u64, u64)> {
+    let low = image.span.0.wrapping_add(bias) / PAGE * PAGE;
+    let room = low.checked_sub(ROOM).filter(|room| *room >= ROOM)?;
+    let code = low.checked_sub(most(image, world).next_multiple_of(PAGE))?;
+    (code >= room + PAGE).then_some((room, code))
+}
+
+/// How many bytes P_exec and its tables have at the most.
+fn most(image: &Image, world: &World) -> u64 {
+    const INSTRUCTION: u64 = 15;
+    // With the checks of a call that comes back and of an event.
+    const TRANSFER: u64 = 64;
+    // With what aligns it, and its gate.
+    const FUNCTION: u64 = 192;
+    let insts = world.functions.iter().flat_map(|f| &f.insts);
+    let bytes = insts.map(|i| if i.flow() == Flow::Next { INSTRUCTION } else { TRANSFER });
+    let pads = world.functions.iter().map(|f| TRANSFER * f.pads.len() as u64);
+    let tables = [&image.frames, &image.areas].into_iter().flatten().map(|s| s.bytes.len() as u64);
+    let code = bytes.chain(pads).sum::<u64>();
+    code + FUNCTION * world.functions.len() as u64 + 8 * tables.sum::<u64>() + PAGE
 }
 
 /// Where the copies of an image go: below it, if there is room, else above.

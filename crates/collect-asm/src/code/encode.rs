@@ -57,9 +57,9 @@ pub(crate) struct Exec {
     pub(crate) offsets: Vec<u32>,
 }
 
-/// Encodes P_inst at `base`, and P_exec behind it.
+/// Encodes P_inst at `base`, and P_exec at `start`.
 pub(crate) fn encode(
-    base: u64,
+    (base, start): (u64, u64),
     emitter: &Emitter,
     other: Option<&(Emitter, Vec<Laid>)>,
 ) -> Result<Encoded, Error> {
@@ -88,7 +88,6 @@ pub(crate) fn encode(
     }
     let mut exec = Exec::default();
     if let Some((list, laid)) = other {
-        let start = base + ROOM + PAGE;
         for (part, result) in laid.iter().zip(results) {
             let at = part.at - start;
             let from = usize::try_from(at).unwrap_or(usize::MAX);

@@ -12,7 +12,7 @@ use super::convention::{Habit, returns_by_itself};
 use super::emit::COPY;
 use super::reference::Form;
 use super::region::{Group, World};
-use super::switch::{HEAD, INNER, Switching};
+use super::switch::{HEAD, INNER, Switching, Trigger};
 
 /// Where threads of a program can switch, and what else must be looked after.
 pub(crate) struct Points {
@@ -20,6 +20,8 @@ pub(crate) struct Points {
     /// Where P_inst and P_exec lie; the shared word is P_exec's first.
     pub(crate) inst: u64,
     pub(crate) exec: u64,
+    /// Where P_exec's code lies in its room.
+    pub(crate) code: u64,
     /// The first byte of the program's own code, and how many there are.
     pub(crate) own: (u64, u64),
     /// First instructions of functions that count as events.
@@ -45,7 +47,11 @@ pub(crate) struct Planned<'a> {
 }
 
 impl Points {
-    pub(crate) fn new(how: Switching, planned: &Planned<'_>, (inst, exec): (u64, u64)) -> Self {
+    pub(crate) fn new(
+        how: Switching,
+        planned: &Planned<'_>,
+        (inst, exec, code): (u64, u64, u64),
+    ) -> Self {
         let world = planned.world;
         let first = world.functions.first().map_or(0, |f| f.start.0);
         let last = world.functions.last().map_or(0, |f| f.end.0);
@@ -53,6 +59,7 @@ impl Points {
             how,
             inst,
             exec,
+            code,
             own: (first, last - first),
             starts: HashSet::new(),
             heads: HashSet::new(),
@@ -112,6 +119,11 @@ impl Points {
     /// Whether control to an address is an event.
     pub(crate) fn is_event(&self, pc: GuestVa) -> bool {
         self.starts.contains(&pc) || self.heads.contains(&pc)
+    }
+
+    /// Whether a function's entry is an event that is counted.
+    pub(crate) fn counts_at(&self, function: GuestVa) -> bool {
+        matches!(self.how.trigger, Trigger::Counted { .. }) && self.starts.contains(&function)
     }
 
     /// Where a way with this name lies.

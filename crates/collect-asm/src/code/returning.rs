@@ -59,10 +59,10 @@ impl Emitter {
         let region = |base: u64| (base >> ROOM_BITS) as i32;
         self.push(Instruction::with2(Code::Cmp_rm64_imm32, name(RAX), region(inst)));
         self.branch(Code::Je_rel32_64, plain);
-        self.push(Instruction::with2(Code::Cmp_rm64_imm32, name(RAX), region(exec)));
-        self.branch(Code::Jne_rel32_64, outside);
-        let low = (ROOM - 1) as u32;
-        self.push(Instruction::with2(Code::And_rm32_imm32, Name::R11D, low));
+        self.value(RAX, exec);
+        self.push(Instruction::with2(Code::Sub_r64_rm64, name(R11), name(RAX)));
+        self.push(Instruction::with2(Code::Cmp_rm64_imm32, name(R11), ROOM as i32));
+        self.branch(Code::Jae_rel32_64, outside);
         self.look_up(TO_INST, inst);
         self.end_flags(flags);
         self.load(RAX, context(ASIDE_TOO));
@@ -74,6 +74,7 @@ impl Emitter {
         self.push(Instruction::with1(Code::Jmp_rm64, context(GO)));
         self.label = outside;
         let begin = self.instrs.len();
+        self.load(R11, at(RSP, above));
         self.load(RAX, context(PLACE));
         self.push(Instruction::with2(Code::Mov_rm32_imm32, at(RAX, 0), BACK));
         self.store(at(RAX, 12), R11);

@@ -10,7 +10,8 @@
 //! zero, except for the instructions between a transfer and the check behind it.
 //! - Calls and jumps within a copy stay there.
 //! - A function's own address leads to a gate that looks at the state: so do pointers, callbacks, signal
-//!   handlers and the starts of threads.
+//!   handlers and the starts of threads. Where threads count, the event itself is the gate: the count is less than zero
+//!   in P_inst ([`COUNT`]), and the way that leads on then looks at the state.
 //! - Return addresses may be those of the other copy. Behind every call P_inst looks at the state;
 //!   P_exec does so behind calls of code that is not copied, or not known, or that may hand over to
 //!   such. A return in P_inst
@@ -34,7 +35,8 @@ use crate::Events;
 
 /// The state: not zero in P_inst.
 pub(crate) const STATE: i64 = 24;
-/// How many events are left until P_exec is left.
+/// How many events are left until P_exec is left. Less than none while the state says P_inst, so that who comes to
+/// P_exec by a function's own address leaves it at its event.
 pub(crate) const COUNT: i64 = 32;
 /// How many events are left until P_inst is left.
 pub(crate) const TURNS: i64 = 40;

@@ -11,7 +11,9 @@ use std::collections::{HashMap, HashSet};
 use iced_x86::{BlockEncoder, BlockEncoderOptions, Code, Instruction, InstructionBlock};
 use ichnos_base::GuestVa;
 
-use super::emit::{ASIDE, ASIDE_TOO, ENTERED, ENTERED_LEN, Emitter, PLACE, TAG, at, context, name};
+use super::emit::{
+    ASIDE, ASIDE_TOO, ENTERED, ENTERED_LEN, Emitter, PLACE, STUB, TAG, at, context, name,
+};
 use super::encode::{Stretch, offsets_of};
 use super::points::Points;
 use super::switch::{
@@ -30,7 +32,7 @@ const SOME_ID: u32 = 0x5a1d_a5d1;
 /// What a way is for.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Kind {
-    /// From P_exec to P_inst where a function is entered.
+    /// From P_exec to P_inst where a function is entered; if that is counted, also for who is there already.
     On,
     /// The same where a loop begins.
     OnInLoop,
@@ -49,8 +51,8 @@ struct Template {
     instrs: usize,
     /// Where the identifier lies, if there is one.
     id: Option<usize>,
-    /// Whether the last four bytes are a jump's distance.
-    jumps: bool,
+    /// Where jumps end whose distances are to be filled in.
+    jumps: Vec<usize>,
     /// What can begin again, counted from the first byte.
     sites: Vec<Stretch>,
 }
@@ -60,8 +62,8 @@ struct Way {
     template: usize,
     at: u64,
     pc: GuestVa,
-    /// The name of where it leads, if it ends with a jump.
-    to: u64,
+    /// The names of where its jumps lead.
+    to: [u64; 2],
 }
 
 /// All ways.
@@ -108,18 +110,22 @@ impl Ways {
         };
         let trigger = points.how.trigger;
         let mut names = HashMap::new();
+        let on = |pc: GuestVa| match trigger {
+            Trigger::Counted { .. } => [STUB | pc.0, points.inner(pc)],
+            _ => [points.inner(pc); 2],
+        };
         for pc in sorted(&points.starts) {
-            let on = ways.add(Kind::On, (pc, points.inner(pc)), trigger)?;
-            let off = ways.add(Kind::Off, (pc, PAST | pc.0), trigger)?;
+            let on = ways.add(Kind::On, (pc, on(pc)), trigger)?;
+            let off = ways.add(Kind::Off, (pc, [PAST | pc.0; 2]), trigger)?;
             names.extend([(ON | pc.0, on), (OFF | pc.0, off)]);
         }
         for pc in sorted(&points.heads) {
-            let on = ways.add(Kind::OnInLoop, (pc, points.inner(pc)), trigger)?;
-            let off = ways.add(Kind::Off, (pc, PAST | pc.0), trigger)?;
+            let on = ways.add(Kind::OnInLoop, (pc, [points.inner(pc); 2]), trigger)?;
+            let off = ways.add(Kind::Off, (pc, [PAST | pc.0; 2]), trigger)?;
             names.extend([(ON | pc.0, on), (OFF | pc.0, off)]);
         }
         for pc in sorted(&points.returns) {
-            let resume = ways.add(Kind::Resume, (pc, points.resumed(pc)), trigger)?;
+            let resume = ways.add(Kind::Resume, (pc, [points.resumed(pc); 2]), trigger)?;
             names.insert(RESUME | pc.0, resume);
         }
         points.ways = names;
@@ -133,13 +139,13 @@ impl Ways {
         raw: Instruction,
         (pc, flags): (GuestVa, Flags),
     ) -> Result<u64, Error> {
-        self.add(Kind::Return(raw, flags), (pc, 0), points.how.trigger)
+        self.add(Kind::Return(raw, flags), (pc, [0; 2]), points.how.trigger)
     }
 
     fn add(
         &mut self,
         kind: Kind,
-        (pc, to): (GuestVa, u64),
+        (pc, to): (GuestVa, [u64; 2]),
         trigger: Trigger,
     ) -> Result<u64, Error> {
         let template = match self.templates.iter().position(|t| t.kind == kind) {
@@ -177,7 +183,10 @@ impl Ways {
         let offset = |i: usize| offsets.get(i).map_or(0, |o| u64::from(*o));
         let sites = emitter.sites.iter().map(|s| Stretch::new(s, offset)).collect();
         let id = code.windows(4).position(|bytes| bytes == SOME_ID.to_le_bytes());
-        let jumps = !matches!(kind, Kind::Return(..));
+        let leads = |(i, instr): (usize, &Instruction)| {
+            (instr.near_branch_target() == to).then(|| offset(i + 1) as usize)
+        };
+        let jumps = emitter.instrs.iter().enumerate().filter_map(leads).collect();
         Ok(Template { kind, code, instrs: emitter.instrs.len(), id, jumps, sites })
     }
 
@@ -202,14 +211,14 @@ impl Ways {
             if let Some(place) = template.id.and_then(|id| code.get_mut(id..id + 4)) {
                 place.copy_from_slice(&ids.get(&way.pc).unwrap_or(&0).to_le_bytes());
             }
-            if template.jumps {
-                let to = labels.get(&way.to);
+            for (end, to) in template.jumps.iter().zip(way.to) {
+                let to = labels.get(&to);
                 let to = to.ok_or_else(|| failed(format!("a way at {} leads nowhere", way.pc)))?;
-                let end = way.at + template.code.len() as u64;
-                let far = i32::try_from(to.wrapping_sub(end) as i64);
+                let far = i32::try_from(to.wrapping_sub(way.at + *end as u64) as i64);
                 let far = far.map_err(|_| failed("a way leads too far".into()))?;
-                let last = code.len() - 4;
-                code[last..].copy_from_slice(&far.to_le_bytes());
+                if let Some(place) = code.get_mut(end - 4..*end) {
+                    place.copy_from_slice(&far.to_le_bytes());
+                }
             }
             laid.instrs += template.instrs;
             laid.places.push((u32::try_from(way.at - self.inst).unwrap_or(u32::MAX), way.pc, 0));
@@ -293,7 +302,11 @@ impl Emitter {
 
     fn on_at_entry(&mut self, trigger: Trigger, to: u64) {
         const ENTRY: usize = SWITCHED_ON_LEN;
-        let (begin, from) = self.begin_on(trigger);
+        let begin = self.instrs.len();
+        if let Trigger::Counted { .. } = trigger {
+            self.there_already(to);
+        }
+        let (_, from) = self.begin_on(trigger);
         self.switched_on();
         self.tag_at(ENTRY, ENTERED);
         self.store(at(R11, ENTRY as i64 + 4), RSP);
@@ -306,6 +319,17 @@ impl Emitter {
         self.take_back();
         self.jump(to);
         self.not_stored_yet();
+    }
+
+    /// A thread that is in P_inst came by a function's own address: nothing is counted, and it goes on where
+    /// the function is entered by other code. Flags are dead.
+    fn there_already(&mut self, to: u64) {
+        let on = self.part();
+        self.look_at_state();
+        self.branch(Code::Je_rel32_64, on);
+        self.push(Instruction::with1(Code::Inc_rm64, context(COUNT)));
+        self.jump(to);
+        self.label = on;
     }
 
     /// Stores all registers but r11, which was put aside; `rax` is spoilt.
@@ -337,10 +361,11 @@ impl Emitter {
     fn off(&mut self, trigger: Trigger, to: u64) {
         let begin = self.instrs.len();
         self.put_aside();
+        // In this order: the count is not above zero while the state says P_inst.
+        self.set_word(STATE, 0, RAX);
         if let Trigger::Counted { exec, .. } = trigger {
             self.set_word(COUNT, exec.saturating_sub(1), RAX);
         }
-        self.set_word(STATE, 0, RAX);
         let from = self.instrs.len();
         self.load(R11, context(PLACE));
         self.tag_at(0, SWITCHED_OFF);

@@ -221,8 +221,7 @@ impl Fde {
             if let Some(by) = advance {
                 pc = pc.wrapping_add(by.wrapping_mul(cie.code_align));
                 let to = place(GuestVa(pc))?;
-                out.push(0x04);
-                out.extend((u32::try_from(to.checked_sub(now)?).ok()?).to_le_bytes());
+                put_advance(out, u32::try_from(to.checked_sub(now)?).ok()?);
                 now = to;
                 continue;
             }
@@ -259,6 +258,22 @@ pub(super) fn of_tails(tails: &std::ops::Range<u64>, out: &mut Vec<u8>) -> usize
     out.push(0);
     close(out, begin);
     begin
+}
+
+/// An advance in its shortest form, which unwinders are quickest with.
+fn put_advance(out: &mut Vec<u8>, by: u32) {
+    match by {
+        0..=0x3f => out.push(0x40 | by as u8),
+        0x40..=0xff => out.extend([0x02, by as u8]),
+        0x100..=0xffff => {
+            out.push(0x03);
+            out.extend((by as u16).to_le_bytes());
+        }
+        _ => {
+            out.push(0x04);
+            out.extend(by.to_le_bytes());
+        }
+    }
 }
 
 /// Passes over an instruction's operands.

@@ -52,17 +52,17 @@ pub(crate) fn tables(
 ) -> Result<Vec<u8>, String> {
     let mut made = Vec::new();
     let mut cies: HashMap<usize, Option<Cie>> = HashMap::new();
-    for fde in frame::entries(&tables.frames.bytes) {
-        let cie = cies.entry(fde.cie).or_insert_with(|| Cie::parse(tables, fde.cie));
+    for entry in frame::entries(&tables.frames.bytes) {
+        let cie = cies.entry(entry.cie).or_insert_with(|| Cie::parse(tables, entry.cie));
         let Some(cie) = cie else { continue };
-        let Some(fde) = Fde::parse(tables, &fde, cie) else { continue };
+        let Some(fde) = Fde::parse(tables, &entry, cie) else { continue };
         let start = GuestVa(fde.start);
         let function = world.function_at(start).map(|i| &world.functions[i]);
         let Some(function) = function.filter(|f| f.start == start) else { continue };
         let (Some(new), Some(end)) = ((places.labels)(start), places.ends.get(&start)) else {
             continue;
         };
-        made.push((new, *end, fde, cie.clone(), function.end));
+        made.push((new, *end, fde, (entry.cie, cie.clone()), function.end));
     }
     made.sort_by_key(|(new, ..)| *new);
     let tails = &places.tails;
@@ -86,9 +86,13 @@ pub(crate) fn tables(
     }
     areas.resize(areas.len().next_multiple_of(8), 0);
     let frames_at = areas_at + areas.len() as u64;
-    for ((new, end, fde, cie, last), area) in made.iter().zip(area_of) {
-        let cie_at = frames.len();
-        cie.write(&mut frames);
+    let mut written = HashMap::new();
+    for ((new, end, fde, (number, cie), last), area) in made.iter().zip(area_of) {
+        let cie_at = *written.entry(*number).or_insert_with(|| {
+            let at = frames.len();
+            cie.write(&mut frames);
+            at
+        });
         let fde_at = frames_at + frames.len() as u64;
         fde.write((*new, *end), area, (cie_at, cie), (places, *last), &mut frames);
         index.push((*new, fde_at));
