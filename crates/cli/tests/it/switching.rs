@@ -133,7 +133,14 @@ fn a_word_switched_without_rest_changes_nothing() {
         changes
     });
     let choice = asm::Choice::new(asm::When::Shared(word));
-    let count = switches(&folder, &line, &choice, time);
+    // How often threads are there when the word changes is a matter of luck on a busy machine.
+    let mut count = 0;
+    for _ in 0..20 {
+        count += switches(&folder, &line, &choice, time);
+        if count > 100 {
+            break;
+        }
+    }
     over.store(true, Ordering::Relaxed);
     let changes = writer.join().expect("the writer ends");
     assert!(changes > 1000 && count > 100, "{changes} changes, {count} switches");

@@ -28,8 +28,12 @@ pub(crate) struct Laid {
     pub(crate) at: u64,
 }
 
-/// P_exec as a list of instructions, function by function.
-pub(crate) fn clone(world: &World, points: &Points) -> (Emitter, Vec<Laid>) {
+/// Farther than a short jump reaches. The encoder makes jumps short as it finds their targets near, and may then move the
+/// targets away if they lie in another part of the list.
+pub(crate) const OUT_OF_REACH: u64 = 256;
+
+/// P_exec as a list of instructions, function by function, with at least so many bytes between two of them.
+pub(crate) fn clone(world: &World, points: &Points, apart: u64) -> (Emitter, Vec<Laid>) {
     let mut emitter = Emitter::default();
     let mut laid = Vec::new();
     let mut next = points.code;
@@ -39,12 +43,13 @@ pub(crate) fn clone(world: &World, points: &Points) -> (Emitter, Vec<Laid>) {
         let before = bytes(&emitter, begin);
         emitter.body(world, points, function);
         let at = next + function.start.0.wrapping_sub(next + before) % LINE;
-        next = at + bytes(&emitter, begin);
+        next = at + bytes(&emitter, begin) + apart;
         laid.push(Laid { instrs: begin..emitter.instrs.len(), at });
     }
     let begin = emitter.instrs.len();
     world.functions.iter().for_each(|function| emitter.gate(points, function));
-    laid.push(Laid { instrs: begin..emitter.instrs.len(), at: next.next_multiple_of(LINE) });
+    let at = (next + OUT_OF_REACH).next_multiple_of(LINE);
+    laid.push(Laid { instrs: begin..emitter.instrs.len(), at });
     (emitter, laid)
 }
 

@@ -283,8 +283,15 @@ fn lay_out(
     let between = (base, points.as_ref(), ways.as_mut());
     let Emitted { emitter, blocks, kinds, calls: told } =
         emit(image, bias, planned, between, calls)?;
-    let other = points.as_ref().map(|points| clone::clone(world, points));
-    let encoded = encode((base, code_at), &emitter, other.as_ref())?;
+    let cloned = |apart| points.as_ref().map(|points| clone::clone(world, points, apart));
+    let mut other = cloned(0);
+    let encoded = match encode((base, code_at), &emitter, other.as_ref()) {
+        Err(_) if other.is_some() => {
+            other = cloned(clone::OUT_OF_REACH);
+            encode((base, code_at), &emitter, other.as_ref())?
+        }
+        result => result?,
+    };
     let labels = &encoded.labels;
     let ways = ways.map(|ways| ways.lay(labels, &identifiers(&blocks))).transpose()?;
     let ways = ways.unwrap_or_default();
@@ -429,14 +436,14 @@ fn most(image: &Image, world: &World) -> u64 {
     const INSTRUCTION: u64 = 15;
     // With the checks of a call that comes back and of an event.
     const TRANSFER: u64 = 64;
-    // With what aligns it, and its gate.
-    const FUNCTION: u64 = 192;
+    // With what aligns it and keeps it apart, and its gate.
+    const FUNCTION: u64 = 192 + clone::OUT_OF_REACH;
     let insts = world.functions.iter().flat_map(|f| &f.insts);
     let bytes = insts.map(|i| if i.flow() == Flow::Next { INSTRUCTION } else { TRANSFER });
     let pads = world.functions.iter().map(|f| TRANSFER * f.pads.len() as u64);
     let tables = [&image.frames, &image.areas].into_iter().flatten().map(|s| s.bytes.len() as u64);
     let code = bytes.chain(pads).sum::<u64>();
-    code + FUNCTION * world.functions.len() as u64 + 8 * tables.sum::<u64>() + PAGE
+    code + FUNCTION * world.functions.len() as u64 + 8 * tables.sum::<u64>() + 2 * PAGE
 }
 
 /// Where the copies of an image go: below it, if there is room, else above.
