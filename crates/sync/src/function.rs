@@ -103,9 +103,9 @@ pub const FUNCTIONS: [(&[u8], Operation); 46] = [
     (b"pthread_timedjoin_np", Operation::Join),
     (b"pthread_clockjoin_np", Operation::Join),
     (b"pthread_tryjoin_np", Operation::Join),
-    // What C's own threads are made of.
+    // C's own, which some libraries do not make of the others.
     (b"mtx_lock", Acquire(LockKind::Mutex)),
-    (b"mtx_unlock", Release(LockKind::Mutex)),
+    (b"mtx_trylock", Acquire(LockKind::Mutex)),
 ];
 
 /// How an object's address comes to a function.
@@ -155,8 +155,8 @@ impl Function {
 /// Functions of the C and the C++ library that call those of [`FUNCTIONS`], for who cannot look inside them. An
 /// object of C++ begins with the C library's; a lock of a mutex with the mutex's address.
 pub const WRAPPERS: [Function; 16] = [
-    Function::plain(b"mtx_trylock", Acquire(LockKind::Mutex)),
     Function::plain(b"mtx_timedlock", Acquire(LockKind::Mutex)),
+    Function::plain(b"mtx_unlock", Release(LockKind::Mutex)),
     Function::plain(b"mtx_init", Create(LockKind::Mutex)),
     Function::void(b"mtx_destroy", Destroy(LockKind::Mutex)),
     Function::plain(b"cnd_init", Operation::Cond(CondOp::Create)),

@@ -30,6 +30,9 @@ pub(crate) const RETURNED: u32 = 0xffff_ff07;
 /// Bytes of it.
 pub(crate) const RETURNED_LEN: usize = 8 + 3 * 8;
 
+/// Bytes that a tail has on the stack while its function runs: one word for alignment, and the return address.
+pub(crate) const TAIL_LEN: usize = 2 * 8;
+
 /// Added to a site's number to name what stands for a call that ends a function.
 const TAIL: u64 = 1 << 48;
 

@@ -20,6 +20,7 @@ mod sides;
 mod stream;
 mod syncing;
 mod table;
+mod tail;
 
 use std::ffi::OsString;
 use std::sync::Arc;

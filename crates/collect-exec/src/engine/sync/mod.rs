@@ -7,76 +7,70 @@
 //! it; so a release is told only of what was seen to be acquired.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod begun;
 mod futex;
 mod marks;
 
+pub use begun::Begun;
 pub use futex::{after as after_call, before as before_call};
 pub use marks::{activate, held, is_entry, is_mark, learn};
 
 use ichnos_base::{LockKind, LockOp};
-use ichnos_sync::{Call, Held, Operation, Told, What};
+use ichnos_sync::{Call, Operation, Told, What};
 
+use self::begun::{Entered, Pending};
 use super::ctx::{Ctx, reg};
 use super::{sys, trace};
 use crate::words::{self, sync};
 
-/// What a thread has begun.
-#[derive(Default)]
-pub struct Begun {
-    calls: Vec<Pending>,
-    held: Held,
-}
-
-/// A call of a watched function that has not returned.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Pending {
-    call: Call,
-    /// Where it returns to.
-    back: u64,
-    /// The stack pointer at its entry.
-    sp: u64,
-}
-
 /// A thread stands at a mark.
 pub fn at(ctx: &mut Ctx, pc: u64) {
     // SAFETY: the thread's data lives as long as its context.
-    let thread = unsafe { &mut *ctx.thread };
+    let begun = unsafe { &mut (*ctx.thread).begun };
     let sp = ctx.regs[reg::RSP];
-    // What a long jump has left behind does not return any more.
-    thread.begun.calls.retain(|call| call.sp >= sp.saturating_sub(8));
-    let mut returned = None;
-    if let Some(at) = thread.begun.calls.iter().position(|c| c.back == pc && c.sp + 8 == sp) {
-        returned = Some(thread.begun.calls.remove(at));
-    }
+    let returned = begun.end(pc, sp);
+    let is_told = begun.ahead.take_if(|told| *told == Entered { pc, sp }).is_some();
     trace::event(ctx, words::LEFT, pc);
     if let Some(pending) = returned {
         leave(ctx, &pending.call);
     }
-    if let Some(operation) = marks::function(pc) {
-        enter(ctx, operation);
+    if let Some(operation) = marks::function(pc).filter(|_| !is_told) {
+        enter(ctx, operation, Entered { pc, sp });
     }
 }
 
-fn enter(ctx: &mut Ctx, operation: Operation) {
-    let sp = ctx.regs[reg::RSP];
-    let Some(back) = sys::read_value::<u64>(sp) else { return };
+/// A thread was about to enter translated code, and goes on to a signal's handler instead.
+pub fn put_off(ctx: &mut Ctx) {
+    // SAFETY: the thread's data lives as long as its context.
+    let begun = unsafe { &mut (*ctx.thread).begun };
+    let here = Entered { pc: ctx.rip, sp: ctx.regs[reg::RSP] };
+    if begun.last.take() == Some(here) {
+        begun.ahead = Some(here);
+    }
+}
+
+/// What a thread does next does not follow at once what was told of it last.
+pub fn has_run(begun: &mut Begun) {
+    begun.last = None;
+}
+
+fn enter(ctx: &mut Ctx, operation: Operation, entered: Entered) {
+    let Some(back) = sys::read_value::<u64>(entered.sp) else { return };
     let (object, second) = (ctx.regs[reg::RDI], ctx.regs[reg::RSI]);
     // SAFETY: the thread's data lives as long as its context.
     let begun = unsafe { &mut (*ctx.thread).begun };
     let operation = begun.held.meant(operation, object);
     let call = Call { operation, object, second };
-    let pending = Pending { call, back, sp };
-    // A signal may have come between the mark and the function.
-    if begun.calls.contains(&pending) {
-        return;
-    }
+    begun.last = Some(entered);
+    let is_told = begun.begin(Pending { call, entered, back });
     if operation.returns() {
-        begun.calls.push(pending);
         marks::watch_return(back);
     }
-    let said = begun.held.enter(&call);
-    trace::time(ctx);
-    said.iter().flatten().for_each(|told| tell(ctx, *told));
+    if is_told {
+        let said = begun.held.enter(&call);
+        trace::time(ctx);
+        said.iter().flatten().for_each(|told| tell(ctx, *told));
+    }
 }
 
 fn leave(ctx: &mut Ctx, call: &Call) {
