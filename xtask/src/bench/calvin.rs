@@ -1,9 +1,11 @@
 //! The tables of the calvin paper for programs built by `ichnos cc`: how events lie among instructions (table 1), what
 //! running in two copies costs (table 2), and what samples tell of the whole.
 //!
-//! Times are processor time, the least of several runs taken in turn with the program alone: of the program itself where
-//! it only runs in the copy that records nothing; of everybody, the making of the copies and the simulation included, where samples
-//! are simulated. Events and miss ratios are counted on shorter inputs, because all of the program must be
+//! Times are processor time: of the program itself where it only runs in the copy that records nothing; of everybody, the
+//! making of the copies and the simulation included, where samples are simulated. A shared machine's speed changes by
+//! a factor of two from one second to the next. So all runs of a round, and the program alone twice, are made at the same time on one
+//! processor, in the scheduler's slices of some milliseconds: what disturbs one disturbs all. How far the two runs of
+//! the program alone differ says how far the other figures can be trusted. Events and miss ratios are counted on shorter inputs, because all of the program must be
 //! recorded for that.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -18,12 +20,8 @@ use super::mptrace::{
 };
 use crate::run;
 
-/// How often each measurement is made, at the least and at the most: on a shared machine the least of few runs is
-/// luck, so there are more until it no longer falls.
-const ROUNDS: std::ops::RangeInclusive<usize> = 5..=15;
-/// So many rounds in a row no time falls by more than [`SAME`] of it.
-const STEADY: usize = 4;
-const SAME: f64 = 0.01;
+/// How often each measurement is made. The middle one counts.
+const ROUNDS: usize = 5;
 /// So many events that nobody comes to the end.
 const NEVER: &str = "1T:1";
 /// Sampling plans whose estimates are compared with the whole: events that count, how many, and instructions of
@@ -91,8 +89,12 @@ fn six(folder: &Path) -> Result<String> {
 
 /// Runs `ichnos record` with these flags: processor time, and what it says.
 fn record(folder: &Path, flags: &str, program: &Program, args: &[String]) -> Result<(f64, String)> {
-    let line = words(&format!("record {flags} --"));
-    processor_time(folder, &[&ichnos()[..], &line].concat(), program, args)
+    processor_time(folder, &recording(flags), program, args)
+}
+
+/// The beginning of a command line that records.
+fn recording(flags: &str) -> Vec<String> {
+    [&ichnos()[..], &words(&format!("record {flags} --"))].concat()
 }
 
 fn distances(folder: &Path, programs: &[Program]) -> Result<()> {
@@ -117,81 +119,89 @@ fn distances(folder: &Path, programs: &[Program]) -> Result<()> {
 
 fn costs(folder: &Path, programs: &[Program], library: &str, extent: Extent) -> Result<()> {
     println!(
-        "\nprocessor time, least of {} to {} runs, over the program alone (M: references simulated)\n",
-        ROUNDS.start(),
-        ROUNDS.end()
+        "\nprocessor time over the program alone, all runs beside each other, middle of {ROUNDS} (M: references simulated)\n"
     );
     println!(
-        "{:<12} {:>9} {:>6} {:>13} {:>15} {:>23}",
+        "{:<12} {:>9} {:>7} {:>13} {:>15} {:>23}",
         "program",
         "base (s)",
-        "runs",
+        "again",
         "shm exec only",
         "inner exec only",
         "1000:10 with six caches"
     );
-    let ways = [
+    let flags = [
         "--trace off --paused".to_owned(),
         format!("--trace off --sample {NEVER}"),
         format!("--tool {library} --sample 1000:10"),
     ];
-    let mut logs = [0.0; 3];
+    // The program alone, twice, and then the ways to record it.
+    let alone = [Vec::new(), Vec::new()];
+    let commands: Vec<_> = alone.into_iter().chain(flags.iter().map(|f| recording(f))).collect();
+    let mut logs = [0.0; 4];
     for program in programs {
         let args = if extent == Extent::Whole { &program.long } else { &program.short };
-        let mut least = Least::default();
+        let mut rounds = Vec::new();
         let mut references = 0.0;
-        while least.goes_on() {
-            let mut round = [processor_time(folder, &[], program, args)?.0; 4];
-            for (way, time) in ways.iter().zip(&mut round[1..]) {
-                let (all, text) = record(folder, way, program, args)?;
-                *time = own_time(&text).unwrap_or(all);
-                references = count_of(&text, "references").unwrap_or(references);
-            }
-            least.add(round);
+        for _ in 0..ROUNDS {
+            let runs = beside(folder, &commands, program, args)?;
+            let sampled = runs.last().map_or("", |(_, text)| text);
+            references = count_of(sampled, "references").unwrap_or(references);
+            rounds.push(runs.iter().map(|(all, text)| own_time(text).unwrap_or(*all)).collect());
         }
-        let [base, shm, inner, sampled] = least.times;
-        let ratios = [shm, inner, sampled].map(|time| time / base.max(0.001));
+        let [base, again, shm, inner, sampled] = middles(&rounds)[..] else {
+            anyhow::bail!("a round of {} has too few runs", program.name)
+        };
+        let ratios = [again, shm, inner, sampled];
         ratios.iter().zip(&mut logs).for_each(|(ratio, log)| *log += ratio.ln());
         println!(
-            "{:<12} {base:>9.2} {:>6} {:>13.3} {:>15.3} {:>16.3} [{:.2} M]",
+            "{:<12} {base:>9.2} {again:>7.3} {shm:>13.3} {inner:>15.3} {sampled:>16.3} [{:.2} M]",
             program.name,
-            least.rounds,
-            ratios[0],
-            ratios[1],
-            ratios[2],
             references / 1e6
         );
     }
-    let [shm, inner, sampled] = logs.map(|log| (log / programs.len().max(1) as f64).exp());
-    println!("{:<12} {:>9} {:>6} {shm:>13.3} {inner:>15.3} {sampled:>16.3}", "all", "", "");
+    let [again, shm, inner, sampled] = logs.map(|log| (log / programs.len().max(1) as f64).exp());
+    println!("{:<12} {:>9} {again:>7.3} {shm:>13.3} {inner:>15.3} {sampled:>16.3}", "all", "");
     Ok(())
 }
 
-/// The least times of rounds.
-struct Least {
-    times: [f64; 4],
-    rounds: usize,
-    /// For how many rounds they have been the same.
-    steady: usize,
+/// Runs a program with all these beginnings of its command line at the same time, on one processor.
+fn beside(
+    folder: &Path,
+    commands: &[Vec<String>],
+    program: &Program,
+    args: &[String],
+) -> Result<Vec<(f64, String)>> {
+    let pinned = words(&format!("taskset -c {}", last_processor()?));
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = commands
+            .iter()
+            .map(|command| [&pinned[..], command].concat())
+            .map(|line| scope.spawn(move || processor_time(folder, &line, program, args)))
+            .collect();
+        let joined = runs.into_iter().map(|run| run.join());
+        joined.map(|run| run.unwrap_or_else(|_| anyhow::bail!("a run was lost"))).collect()
+    })
 }
 
-impl Default for Least {
-    fn default() -> Self {
-        Self { times: [f64::MAX; 4], rounds: 0, steady: 0 }
-    }
+/// The last processor that may be used: interrupts tend to come to the first.
+fn last_processor() -> Result<String> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let last = list.and_then(|list| list.trim().rsplit([',', '-']).next());
+    Ok(last.unwrap_or("0").to_owned())
 }
 
-impl Least {
-    fn goes_on(&self) -> bool {
-        self.rounds < *ROUNDS.start() || (self.rounds < *ROUNDS.end() && self.steady < STEADY)
-    }
-
-    fn add(&mut self, round: [f64; 4]) {
-        let falls = self.times.iter().zip(round).any(|(least, time)| time < least * (1.0 - SAME));
-        self.rounds += 1;
-        self.steady = if falls { 0 } else { self.steady + 1 };
-        self.times.iter_mut().zip(round).for_each(|(least, time)| *least = least.min(time));
-    }
+/// The middle time of the first run, and the middle ratio to it of each other one.
+fn middles(rounds: &[Vec<f64>]) -> Vec<f64> {
+    let runs = rounds.iter().map(Vec::len).min().unwrap_or(0);
+    let of = |run: usize| {
+        let base = |round: &[f64]| if run == 0 { 1.0 } else { round[0].max(0.001) };
+        let mut all: Vec<f64> = rounds.iter().map(|round| round[run] / base(round)).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied().unwrap_or(0.0)
+    };
+    (0..runs).map(of).collect()
 }
 
 fn estimates(folder: &Path, programs: &[Program], library: &str) -> Result<()> {

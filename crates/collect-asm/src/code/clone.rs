@@ -106,7 +106,7 @@ impl Emitter {
     fn light_event(&mut self, points: &Points, pc: GuestVa) {
         match points.how.trigger {
             Trigger::Counted { .. } => {
-                self.count(COUNT);
+                self.count(COUNT, points.weight(pc));
                 self.branch(Code::Js_rel32_64, points.way(ON | pc.0));
             }
             Trigger::Shared => {
@@ -160,6 +160,9 @@ impl Emitter {
             }
             let called = |to: GuestVa| world.group_of_start(to).is_some();
             match inst.flow() {
+                Flow::Call(_) if points.past.contains(&pc) => {
+                    self.own_to(inst, called, |to| PAST | to.0);
+                }
                 Flow::Call(_) => self.own_to(inst, called, name),
                 _ => self.own_to(inst, copied, name),
             }

@@ -241,7 +241,7 @@ pub fn event_places(
     level: Level,
 ) -> Result<Vec<GuestVa>, Error> {
     let Some(image) = Image::open(path)? else { return Ok(Vec::new()) };
-    let how = Switching { trigger: Trigger::Shared, events, of: Vec::new() };
+    let how = Switching { trigger: Trigger::Shared, events, of: Vec::new(), together: false };
     // Copies lie near the program, wherever that is; so it must lie somewhere.
     let bias = if image.movable { 1 << 40 } else { 0 };
     let copy = Copy::new(&image, bias, (&level.into(), Form::Blocks), (Some(how), None))?;

@@ -8,6 +8,7 @@ use ichnos_base::GuestVa;
 use ichnos_flow::{Options, Plan};
 use ichnos_isa_x86::Flow;
 
+use super::chain::Chains;
 use super::convention::{Habit, returns_by_itself};
 use super::emit::COPY;
 use super::reference::Form;
@@ -32,6 +33,10 @@ pub(crate) struct Points {
     pub(crate) returns: HashSet<GuestVa>,
     /// Those of them where P_exec must look, too: control may come from code that is not copied.
     pub(crate) unsure: HashSet<GuestVa>,
+    /// Calls that go past an event in P_exec, since it was counted with that of the caller.
+    pub(crate) past: HashSet<GuestVa>,
+    /// How many events a function's check counts in P_exec, if it is more than one.
+    weights: HashMap<GuestVa, i32>,
     /// Where the ways between the copies lie, by name.
     pub(crate) ways: HashMap<u64, u64>,
 }
@@ -65,10 +70,15 @@ impl Points {
             heads: HashSet::new(),
             returns: HashSet::new(),
             unsure: HashSet::new(),
+            past: HashSet::new(),
+            weights: HashMap::new(),
             ways: HashMap::new(),
         };
         for (group, plan) in planned.groups.iter().zip(planned.plans) {
             points.add(planned, group, plan);
+        }
+        if points.how.together {
+            points.chain(planned);
         }
         points
     }
@@ -114,6 +124,23 @@ impl Points {
             let starts = &self.starts;
             self.heads.extend(free.map(|p| p.entry).filter(|e| !starts.contains(e)));
         }
+    }
+
+    /// Lets events be one check where one follows another for sure.
+    fn chain(&mut self, planned: &Planned<'_>) {
+        let mut chains = Chains::default();
+        for (group, plan) in planned.groups.iter().zip(planned.plans) {
+            let entries: HashSet<_> = plan.pieces.iter().map(|p| p.entry).collect();
+            let functions = group.functions(planned.world);
+            let starts = functions.filter(|f| self.starts.contains(&f.start));
+            starts.for_each(|f| chains.add(f, &entries));
+        }
+        (self.past, self.weights) = chains.settle(&self.starts);
+    }
+
+    /// How many events the check at an address counts in P_exec.
+    pub(crate) fn weight(&self, pc: GuestVa) -> i32 {
+        self.weights.get(&pc).copied().unwrap_or(1)
     }
 
     /// Whether control to an address is an event.

@@ -111,6 +111,8 @@ pub(crate) struct Switching {
     pub(crate) events: Events,
     /// What is one in these functions.
     pub(crate) of: Vec<(GuestVa, Events)>,
+    /// Whether events may be one check (`chain.rs`).
+    pub(crate) together: bool,
 }
 
 impl Switching {
@@ -143,9 +145,12 @@ impl Emitter {
         self.push(Instruction::with2(Code::Cmp_rm32_imm8, fixed(exec), 0i32));
     }
 
-    /// Counts an event down.
-    pub(crate) fn count(&mut self, which: i64) {
-        self.push(Instruction::with1(Code::Dec_rm64, context(which)));
+    /// Counts events down.
+    pub(crate) fn count(&mut self, which: i64, events: i32) {
+        self.push(match events {
+            1 => Instruction::with1(Code::Dec_rm64, context(which)),
+            _ => Instruction::with2(Code::Sub_rm64_imm8, context(which), events),
+        });
     }
 
     /// A name for a part of a sequence.
@@ -201,7 +206,7 @@ impl Emitter {
     fn event(&mut self, points: &Points, pc: GuestVa) {
         match points.how.trigger {
             Trigger::Counted { .. } => {
-                self.count(TURNS);
+                self.count(TURNS, 1);
                 self.branch(Code::Js_rel32_64, points.way(OFF | pc.0));
             }
             Trigger::Shared => {

@@ -32,12 +32,13 @@ const SOME_ID: u32 = 0x5a1d_a5d1;
 /// What a way is for.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Kind {
-    /// From P_exec to P_inst where a function is entered; if that is counted, also for who is there already.
-    On,
+    /// From P_exec to P_inst where a function is entered, and so many events were counted; if they were, also for who
+    /// is there already.
+    On(i32),
     /// The same where a loop begins.
     OnInLoop,
-    /// From P_inst to P_exec at an event.
-    Off,
+    /// From P_inst to P_exec at an event, where P_exec counts so many.
+    Off(i32),
     /// From P_exec to P_inst without an event.
     Resume,
     /// The rest of a return whose address is not that of P_inst.
@@ -115,13 +116,14 @@ impl Ways {
             _ => [points.inner(pc); 2],
         };
         for pc in sorted(&points.starts) {
-            let on = ways.add(Kind::On, (pc, on(pc)), trigger)?;
-            let off = ways.add(Kind::Off, (pc, [PAST | pc.0; 2]), trigger)?;
+            let weight = points.weight(pc);
+            let on = ways.add(Kind::On(weight), (pc, on(pc)), trigger)?;
+            let off = ways.add(Kind::Off(weight), (pc, [PAST | pc.0; 2]), trigger)?;
             names.extend([(ON | pc.0, on), (OFF | pc.0, off)]);
         }
         for pc in sorted(&points.heads) {
             let on = ways.add(Kind::OnInLoop, (pc, [points.inner(pc); 2]), trigger)?;
-            let off = ways.add(Kind::Off, (pc, [PAST | pc.0; 2]), trigger)?;
+            let off = ways.add(Kind::Off(1), (pc, [PAST | pc.0; 2]), trigger)?;
             names.extend([(ON | pc.0, on), (OFF | pc.0, off)]);
         }
         for pc in sorted(&points.returns) {
@@ -168,9 +170,9 @@ impl Ways {
         let to = self.base + ROOM / 8;
         let mut emitter = Emitter { seldom: true, ..Emitter::default() };
         match kind {
-            Kind::On => emitter.on_at_entry(trigger, to),
+            Kind::On(weight) => emitter.on_at_entry((trigger, weight), to),
             Kind::OnInLoop => emitter.on_in_loop(trigger, to),
-            Kind::Off => emitter.off(trigger, to),
+            Kind::Off(weight) => emitter.off((trigger, weight), to),
             Kind::Resume => emitter.resume(to),
             Kind::Return(raw, flags) => emitter.slow_return((self.inst, self.exec), raw, flags),
         }
@@ -261,11 +263,14 @@ impl Emitter {
         self.push(Instruction::with2(Code::Mov_rm32_imm32, at(R11, offset as i64), tag));
     }
 
-    /// The head of a way on: tag, clock, count.
-    fn switched_on(&mut self) {
+    /// The head of a way on: tag, clock, and the count as if the last of so many events were not to come yet.
+    fn switched_on(&mut self, weight: i32) {
         self.tag_at(0, SWITCHED_ON);
         self.clock(TAG);
         self.load(RAX, context(COUNT));
+        if weight > 1 {
+            self.push(Instruction::with2(Code::Add_rm64_imm8, name(RAX), weight - 1));
+        }
         self.store(at(R11, TAG as i64 + 8), RAX);
     }
 
@@ -300,14 +305,14 @@ impl Emitter {
         (begin, from)
     }
 
-    fn on_at_entry(&mut self, trigger: Trigger, to: u64) {
+    fn on_at_entry(&mut self, (trigger, weight): (Trigger, i32), to: u64) {
         const ENTRY: usize = SWITCHED_ON_LEN;
         let begin = self.instrs.len();
         if let Trigger::Counted { .. } = trigger {
-            self.there_already(to);
+            self.there_already(weight, to);
         }
         let (_, from) = self.begin_on(trigger);
-        self.switched_on();
+        self.switched_on(weight);
         self.tag_at(ENTRY, ENTERED);
         self.store(at(R11, ENTRY as i64 + 4), RSP);
         self.load(RAX, at(RSP, 0));
@@ -323,11 +328,11 @@ impl Emitter {
 
     /// A thread that is in P_inst came by a function's own address: nothing is counted, and it goes on where
     /// the function is entered by other code. Flags are dead.
-    fn there_already(&mut self, to: u64) {
+    fn there_already(&mut self, weight: i32, to: u64) {
         let on = self.part();
         self.look_at_state();
         self.branch(Code::Je_rel32_64, on);
-        self.push(Instruction::with1(Code::Inc_rm64, context(COUNT)));
+        self.push(Instruction::with2(Code::Add_rm64_imm8, context(COUNT), weight));
         self.jump(to);
         self.label = on;
     }
@@ -350,7 +355,7 @@ impl Emitter {
         self.load(RAX, context(ASIDE_TOO));
         self.load(RDX, context(ASIDE_THIRD));
         self.registers(REGISTERS);
-        self.switched_on();
+        self.switched_on(1);
         self.advance(R11, SWITCHED_ON_LEN + RESUMED_LEN);
         self.site(begin, from);
         self.take_back();
@@ -358,13 +363,13 @@ impl Emitter {
         self.not_stored_yet();
     }
 
-    fn off(&mut self, trigger: Trigger, to: u64) {
+    fn off(&mut self, (trigger, weight): (Trigger, i32), to: u64) {
         let begin = self.instrs.len();
         self.put_aside();
         // In this order: the count is not above zero while the state says P_inst.
         self.set_word(STATE, 0, RAX);
         if let Trigger::Counted { exec, .. } = trigger {
-            self.set_word(COUNT, exec.saturating_sub(1), RAX);
+            self.set_word(COUNT, exec.saturating_sub(u64::from(weight.unsigned_abs())), RAX);
         }
         let from = self.instrs.len();
         self.load(R11, context(PLACE));

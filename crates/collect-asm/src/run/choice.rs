@@ -10,6 +10,9 @@ use super::Config;
 use crate::Error;
 use crate::code::{Switching, Trigger};
 
+/// Who skips fewer events than this at a time wants each of them to be looked at; who skips the rest of the run has one window,
+/// which begins where it was told.
+const FEW: u64 = 64;
 /// So many events that nobody counts them.
 pub(crate) const NEVER: u64 = i64::MAX as u64 / 2;
 
@@ -113,7 +116,12 @@ impl Config {
         };
         let of = choice.events_for.iter().map(|(name, events)| Ok((find(name)?, *events)));
         let of = of.collect::<Result<_, Error>>()?;
-        Ok(Some(Switching { trigger, events: choice.events, of }))
+        let together = match trigger {
+            Trigger::Counted { exec, .. } => (FEW..NEVER).contains(&exec),
+            Trigger::Shared => true,
+            Trigger::Named { .. } => false,
+        };
+        Ok(Some(Switching { trigger, events: choice.events, of, together }))
     }
 
     /// The word that switches, if one does.
