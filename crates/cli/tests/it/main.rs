@@ -15,6 +15,7 @@ mod inline_kernels;
 mod inline_libraries;
 mod inline_projects;
 mod inline_stress;
+mod inline_sync;
 mod models;
 mod profile;
 mod programs;

@@ -16,19 +16,29 @@ use super::reference::{Form, Kinds};
 use super::region::{Group, World};
 use super::roadmap::Block;
 use super::switch::Flags;
+use super::sync::Site;
 use super::tool::Calls;
 use super::turns::turns;
 use super::ways::Ways;
 use crate::Error;
 
-/// The copy with save points as a list, and its blocks.
+/// The copy with save points as a list, and what its words mean.
+pub(crate) struct Emitted {
+    pub(crate) emitter: Emitter,
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) kinds: Kinds,
+    /// Calls of synchronising functions.
+    pub(crate) calls: Vec<Site>,
+}
+
+/// The copy with save points as a list.
 pub(crate) fn emit(
     image: &Image,
     bias: u64,
     planned: &Planned<'_>,
     (plot, points, ways): (&Plot, Option<&Points>, Option<&mut Ways>),
     calls: Option<Calls<'_>>,
-) -> Result<(Emitter, Vec<Block>, Kinds), Error> {
+) -> Result<Emitted, Error> {
     let (world, options) = (planned.world, planned.options);
     let starts = points.map(|p| p.starts.clone()).unwrap_or_default();
     let emitter = Emitter { starts, ..Emitter::default() };
@@ -49,11 +59,14 @@ pub(crate) fn emit(
         kinds,
         scratch,
         calls,
+        told: Vec::new(),
     };
     for (group, plan) in planned.groups.iter().zip(planned.plans) {
         copier.group(group, plan)?;
     }
-    Ok((copier.emitter, copier.blocks, copier.kinds))
+    copier.emitter.lay_tails();
+    let Copier { emitter, blocks, kinds, told: calls, .. } = copier;
+    Ok(Emitted { emitter, blocks, kinds, calls })
 }
 
 /// Copies groups of functions one after the other.
@@ -74,6 +87,8 @@ struct Copier<'a> {
     scratch: Scratch,
     /// The functions of a tool that are called, if there is one.
     calls: Option<Calls<'a>>,
+    /// The calls of synchronising functions that are told.
+    told: Vec<Site>,
 }
 
 impl Copier<'_> {
@@ -160,14 +175,28 @@ impl Copier<'_> {
             if let Some(calls) = self.calls {
                 emitter.tell_tool(calls, inst, block_at(insts, i - piece.insns.start));
             }
+            let site = self.synchronises(inst);
+            let emitter = &mut self.emitter;
+            if let Some((number, site)) = &site {
+                emitter.tell_call(*number, &site.function);
+            }
+            let returns = site.filter(|(_, site)| site.function.operation.returns());
             match (inst.flow(), self.points.zip(self.ways.as_deref_mut())) {
                 _ if turns > 1 => emitter.turn(inst, (piece.entry, turn, turns - 1)),
                 (Flow::Call(_), _) => emitter.own(inst, called),
+                (Flow::Jump(_) | Flow::JumpIndirect, _)
+                    if returns.is_some() && flags == Flags::Free =>
+                {
+                    emitter.tail(returns.map_or(0, |(number, _)| number), inst);
+                }
                 (Flow::Return, Some(both)) => emitter.comes_back(both, inst, flags)?,
                 (Flow::JumpIndirect, Some((points, _))) => emitter.computed(points, inst),
                 _ => emitter.own(inst, copied),
             }
             emitter.midway();
+            if let Some((number, back)) = returns.and_then(|(n, site)| Some((n, site.back?))) {
+                emitter.tell_return(number, back);
+            }
             if let Some(payload) = self.blocks.last().and_then(|b| b.payload.as_ref()) {
                 emitter.after(payload);
             }
@@ -184,6 +213,24 @@ impl Copier<'_> {
             }
         }
         Ok(())
+    }
+}
+
+impl Copier<'_> {
+    /// Whether an instruction calls a synchronising function: then the number of a site for it.
+    fn synchronises(&mut self, inst: &Inst) -> Option<(usize, Site)> {
+        if self.form != Form::Blocks {
+            return None;
+        }
+        let known = &self.image.known;
+        let function = known.called(self.image, self.bias, inst)?;
+        let own = inst.flow().target().is_some_and(|to| self.copied(to));
+        let calls = matches!(inst.flow(), Flow::Call(_) | Flow::CallIndirect);
+        let site = Site { function, back: calls.then(|| inst.next_pc()) };
+        (!own).then(|| {
+            self.told.push(site);
+            (self.plot.first.call as usize + self.told.len() - 1, site)
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use ichnos_trace::Slot;
 
 use super::clone;
 use super::convention::{Habit, habits};
-use super::copier::emit;
+use super::copier::{Emitted, emit};
 use super::emit::{COPY, Emitter, STUB};
 use super::encode::{Exec, Stretch, encode};
 use super::function::Function;
@@ -22,6 +22,7 @@ use super::reference::{Form, Kinds, Midway};
 use super::region::{Group, World, region};
 use super::roadmap::Block;
 use super::switch::{EXEC, GATE, RESUME, Switching, Trigger};
+use super::sync;
 use super::tool::{Calls, Tool};
 use super::unwind::{self, Places, Tables};
 use super::ways::{LaidWays, Ways};
@@ -86,6 +87,8 @@ pub(crate) struct Copy {
     /// What it stores, and the sorts of references, if it stores those.
     pub(crate) form: Form,
     pub(crate) kinds: Kinds,
+    /// Calls of synchronising functions.
+    pub(crate) calls: Vec<sync::Site>,
     /// How many noted functions could not be copied.
     pub(crate) left_out: usize,
     /// How large it is.
@@ -201,11 +204,12 @@ impl Copy {
 
     /// What numbers come behind its own.
     pub(crate) fn next(&self) -> Numbers {
-        let Numbers { block, kind } = self.plot.first;
+        let Numbers { block, kind, call } = self.plot.first;
         let more = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Numbers {
             block: block.saturating_add(more(self.blocks.len())),
             kind: kind.saturating_add(more(self.kinds.list.len())),
+            call: call.saturating_add(more(self.calls.len())),
         }
     }
 
@@ -313,7 +317,8 @@ fn lay_out(
     let mut ways = points.as_mut().map(Ways::new).transpose()?;
     let calls = tool.as_ref().map(|tool| Calls { tool, page: plot.tool_page() });
     let between = (&plot, points.as_ref(), ways.as_mut());
-    let (emitter, blocks, kinds) = emit(image, bias, planned, between, calls)?;
+    let Emitted { emitter, blocks, kinds, calls: told } =
+        emit(image, bias, planned, between, calls)?;
     let cloned = |apart| points.as_ref().map(|points| clone::clone(world, points, apart));
     let mut other = cloned(0);
     let encoded = match encode(&plot, &emitter, other.as_ref()) {
@@ -339,7 +344,8 @@ fn lay_out(
     let mut code = encoded.code;
     let len = code.len();
     let described = Described { image, bias, world };
-    let tables = described.append(&mut code, base, COPY, (labels, &ends))?;
+    let tails = address(emitter.tails_from)..base + code.len() as u64;
+    let tables = described.append(&mut code, base, (COPY, tails), (labels, &ends))?;
     let exec = match (points, other) {
         (Some(points), Some((list, _))) => {
             let events = blocks.iter().map(|b: &Block| points.is_event(b.entry)).collect();
@@ -371,6 +377,7 @@ fn lay_out(
         midways,
         form: planned.form,
         kinds,
+        calls: told,
         left_out: image.notes.len() - world.functions.len(),
         size: CodeSize {
             original: world.functions.iter().map(|f| f.insts.len() as u64).sum(),
@@ -402,7 +409,7 @@ impl Described<'_> {
         &self,
         code: &mut Vec<u8>,
         base: u64,
-        sort: u64,
+        (sort, tails): (u64, Range<u64>),
         (labels, ends): (&HashMap<u64, u64>, &HashMap<GuestVa, u64>),
     ) -> Result<usize, Error> {
         code.resize(code.len().next_multiple_of(16), 0xcc);
@@ -410,7 +417,7 @@ impl Described<'_> {
         if let Some(frames) = &self.image.frames {
             let own = Tables { frames, areas: self.image.areas.as_ref(), bias: self.bias };
             let label = |pc: GuestVa| labels.get(&(sort | pc.0)).copied();
-            let places = Places { labels: &label, ends, base };
+            let places = Places { labels: &label, ends, base, tails };
             let made = unwind::tables(&own, self.world, &places, base + tables as u64);
             code.extend(made.map_err(|why| Error::Layout { base, why })?);
         }
@@ -430,7 +437,7 @@ impl Described<'_> {
         let address = |i: usize| at + offsets.get(i).map_or(0, |o| u64::from(*o));
         let ends = list.ends.iter().map(|(f, i)| (*f, address(*i))).collect();
         let len = code.len();
-        let tables = self.append(&mut code, at, EXEC, (labels, &ends))?;
+        let tables = self.append(&mut code, at, (EXEC, at..at), (labels, &ends))?;
         let far = |to: u64| u32::try_from(to - points.inst).unwrap_or(0);
         let mut to_inst = Vec::new();
         for pc in &points.returns {

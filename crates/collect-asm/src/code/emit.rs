@@ -23,6 +23,7 @@ use super::flex::{Item, MaskWidth, Payload};
 use super::reference::{Midway, Run};
 use super::region::TARGET;
 use super::switch::EVENT;
+use super::sync::Tail;
 use super::turns;
 
 /// Added to an address to name the copy of what lies there.
@@ -94,6 +95,9 @@ pub(crate) struct Emitter {
     pub(crate) midways: Vec<(usize, Option<Midway>)>,
     /// The first of the checks before the block that comes next, if there are any.
     pub(super) checks_from: Option<usize>,
+    /// Jumps to synchronising functions that were not laid out yet, and where they begin when they are.
+    pub(super) tails: Vec<Tail>,
+    pub(super) tails_from: usize,
     /// Functions whose entries are events.
     pub(super) starts: HashSet<GuestVa>,
 }

@@ -9,6 +9,7 @@ use ichnos_base::GuestVa;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, elf};
 
+use super::sync::Known;
 use crate::Error;
 use crate::note::{self, Note};
 
@@ -25,6 +26,8 @@ pub(crate) struct Image {
     /// Unwinding tables: frames, and language-specific areas.
     pub(crate) frames: Option<Section>,
     pub(crate) areas: Option<Section>,
+    /// The synchronising functions that it calls.
+    pub(crate) known: Known,
     /// Where the program begins.
     pub(crate) entry: u64,
     /// Offset and own address of the first segment, to find where it was loaded.
@@ -155,9 +158,20 @@ impl Image {
             Ok(Some(Section { address: section.address(), bytes: section.data()?.to_vec() }))
         };
         let (frames, areas) = (section(".eh_frame")?, section(".gcc_except_table")?);
-        let (span, entry) = ((low, high), file.entry());
-        let mut image =
-            Self { code, notes, span, movable, frames, areas, entry, first, loading, executable };
+        let (span, entry, known) = ((low, high), file.entry(), Known::of(&file));
+        let mut image = Self {
+            code,
+            notes,
+            span,
+            movable,
+            frames,
+            areas,
+            known,
+            entry,
+            first,
+            loading,
+            executable,
+        };
         image.sort();
         Ok((!image.notes.is_empty()).then_some(image))
     }

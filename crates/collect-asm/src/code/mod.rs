@@ -20,6 +20,7 @@ mod region;
 mod returning;
 mod roadmap;
 mod switch;
+mod sync;
 mod tool;
 mod turns;
 mod unwind;
@@ -37,6 +38,7 @@ pub(crate) use switch::{
     BACK, BACK_LEN, COUNT, RESUMED, RESUMED_LEN, STATE, SWITCHED_OFF, SWITCHED_OFF_LEN,
     SWITCHED_ON, SWITCHED_ON_LEN, Switching, TURNS, Trigger,
 };
+pub(crate) use sync::{CALLED, CALLED_LEN, RETURNED, RETURNED_LEN, Site as SyncSite, TAIL_LEN};
 pub(crate) use tool::{Call, IN_TOOL, Tool};
 pub(crate) use turns::of_tag as turns_of_tag;
 

@@ -43,15 +43,16 @@ pub(crate) struct Plot {
     /// Where the tables lie that lead to P_inst: from P_exec, from the image's own labels.
     pub(crate) to_inst: u64,
     pub(crate) from_labels: u64,
-    /// What of its blocks and sorts of references comes first.
+    /// What of its blocks, sorts of references and calls that synchronise comes first.
     pub(crate) first: Numbers,
 }
 
-/// Numbers that are used once in a process: those of blocks, and of sorts of references.
+/// Numbers that are used once in a process: those of blocks, of sorts of references, and of calls that synchronise.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Numbers {
     pub(crate) block: u32,
     pub(crate) kind: u32,
+    pub(crate) call: u32,
 }
 
 /// A room.

@@ -258,7 +258,7 @@ impl Emitter {
         self.store(at(R11, offset as i64), RAX);
     }
 
-    fn tag_at(&mut self, offset: usize, tag: u32) {
+    pub(super) fn tag_at(&mut self, offset: usize, tag: u32) {
         self.push(Instruction::with2(Code::Mov_rm32_imm32, at(R11, offset as i64), tag));
     }
 

@@ -8,13 +8,15 @@ use ichnos_base::{
     Batch, Code, EndStatus, Event, GapReason, GuestVa, Mode, ProcessId, Sink, ThreadId, ThreadStart,
 };
 use ichnos_rt::{Clock, Context, Pool};
+use ichnos_sync::Held;
 
 use super::Config;
 use super::images::Images;
 use super::message::{Buffers, Message, Moment, Where};
 use super::reading::Reading;
 use super::sides::{Plan, Side};
-use super::stream::{Held, Made, Out, Played, Shadow, Until, turns};
+use super::stream::{self, Made, Out, Played, Shadow, Until, turns};
+use super::syncing::Begun;
 use super::table::{BEHIND, Tables};
 use crate::code::Copy;
 use crate::{Error, RecordError};
@@ -42,6 +44,7 @@ pub(super) struct Told<'a, S: Sink> {
     go_on: bool,
     /// How threads switch, if they do.
     pub(super) plan: Option<Plan>,
+    clock: Clock,
 }
 
 #[derive(Default)]
@@ -50,6 +53,10 @@ struct Process {
     images: Images,
     /// The blocks that were met: their code was told.
     tables: Tables,
+    /// Whether it ever had more than one thread.
+    shared: bool,
+    /// Its threads, by their handles.
+    handles: HashMap<u64, u32>,
 }
 
 impl Process {
@@ -69,6 +76,8 @@ pub(super) struct Thread {
     now: Context,
     /// The mode that was told last, if threads switch.
     mode: Option<Mode>,
+    /// The locks that it holds.
+    pub(super) held: Held,
     /// The latest time that was told.
     clock: u64,
     /// The processor that it was last seen on.
@@ -77,16 +86,19 @@ pub(super) struct Thread {
 
 pub(super) struct Lane {
     pub(super) shadow: Shadow,
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<stream::Held>,
     pub(super) entered: Option<[u64; 3]>,
     pub(super) side: Side,
+    /// The call of a synchronising function that has not returned.
+    pub(super) begun: Option<Begun>,
     buffer: u32,
     parsed: u64,
 }
 
 impl Lane {
     fn new(shadow: Shadow, side: Side) -> Self {
-        Self { shadow, held: None, entered: None, side, buffer: u32::MAX, parsed: 0 }
+        let (held, entered, begun) = (None, None, None);
+        Self { shadow, held, entered, side, begun, buffer: u32::MAX, parsed: 0 }
     }
 }
 
@@ -99,7 +111,7 @@ impl<'a, S: Sink> Collector<'a, S> {
         let plan = Plan::new(config, clock);
         let made = if sink.takes_references() { Made::References } else { Made::All };
         let out = Out { records, insns: 0, made };
-        let told = Told { sink, out, insns: 0, go_on: true, plan };
+        let told = Told { sink, out, insns: 0, go_on: true, plan, clock };
         let (processes, threads, bytes) = Default::default();
         Self { told, pool, processes, threads, bytes }
     }
@@ -116,7 +128,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             }
             Message::Exec { thread, path } => self.exec(*thread, path)?,
             Message::Program { process, images } => {
-                let mut known = Process { images: images.clone(), tables: Tables::default() };
+                let mut known = Process { images: images.clone(), ..Process::default() };
                 for copy in images.all() {
                     known.learn(copy);
                 }
@@ -184,6 +196,13 @@ impl<'a, S: Sink> Collector<'a, S> {
                     state.lanes.remove(outer);
                 }
             }
+            Message::Handle { thread, handle } => {
+                let process = self.threads.get(thread).map(|t| t.process);
+                let process = process.and_then(|p| self.processes.get_mut(&p));
+                if let Some(process) = process {
+                    process.handles.insert(*handle, *thread);
+                }
+            }
             Message::End { thread, at, status, left } => {
                 self.end(*thread, *at, (*status, *left))?;
             }
@@ -210,15 +229,24 @@ impl<'a, S: Sink> Collector<'a, S> {
         lane: Context,
         like: Option<u32>,
     ) -> Result<(), S::Error> {
-        let like = like.and_then(|l| {
-            let parent = self.threads.get(&l)?;
+        let parent = like.and_then(|l| self.threads.get(&l));
+        // A forked process goes on as its maker was; any other thread that was made shares its maker's.
+        let shared = match parent {
+            Some(parent) => self.processes.get(&parent.process).is_some_and(|p| p.shared),
+            None => start.creator.is_some(),
+        };
+        let held = parent.map(|p| p.held.clone()).unwrap_or_default();
+        let like = parent.and_then(|parent| {
             parent.lanes.get(&parent.now).map(|lane| (lane.shadow.clone(), lane.side))
         });
         let (shadow, side) = like.unwrap_or_else(|| (Shadow::new(), self.side()));
+        if let Some(process) = self.processes.get_mut(&start.process.0) {
+            process.shared |= shared;
+        }
         let lanes = HashMap::from([(lane, Lane::new(shadow, side))]);
         let process = start.process.0;
         let (insns, at, cpu, mode, clock) = (0, None, None, None, 0);
-        let mut state = Thread { process, insns, at, lanes, now: lane, mode, clock, cpu };
+        let mut state = Thread { process, insns, at, lanes, now: lane, mode, held, clock, cpu };
         self.told.event(thread, Some(&mut state), &Event::ThreadStart(start))?;
         self.told.mode(thread, &mut state, side.mode)?;
         self.threads.insert(thread, state);
@@ -253,7 +281,7 @@ impl<'a, S: Sink> Collector<'a, S> {
         let Some(state) = self.threads.get_mut(&thread) else { return Ok(()) };
         self.told.gap(thread, state)?;
         self.told.event(thread, Some(state), &Event::Exec { path })?;
-        state.at = None;
+        (state.at, state.held) = (None, Held::default());
         let buffer = state.lanes.get(&now).map(|l| (l.buffer, l.parsed));
         let side = Side::new(self.told.plan.as_ref());
         let mut lane = Lane::new(Shadow::new(), side);
@@ -355,8 +383,10 @@ impl<'a, S: Sink> Collector<'a, S> {
             return Err(broken(thread, start, "the words lie outside the buffer"));
         }
         of.parsed = to.max(start);
-        let Process { images, tables } = process;
-        let mut reading = Reading { images, tables, start, bytes: &self.bytes, len };
+        let Process { images, tables, shared, handles } = process;
+        let alone = !*shared;
+        let bytes = &self.bytes;
+        let mut reading = Reading { images, tables, start, bytes, len, alone, handles };
         reading.all(thread, state, lane, &mut self.told)?;
         self.told.flush(thread, state)
     }
@@ -442,6 +472,11 @@ impl<S: Sink> Told<'_, S> {
         }
         state.mode = Some(mode);
         self.event(thread, Some(state), &Event::ModeSwitch { mode })
+    }
+
+    /// The time at which the processor's clock stood so, if times are told.
+    pub(super) fn stamp(&self, ticks: u64) -> Option<u64> {
+        self.plan.as_ref().map_or_else(|| Some(self.clock.at(ticks)), |plan| plan.stamp(ticks))
     }
 
     /// A thread was here at this time.

@@ -272,17 +272,21 @@ impl<'a> Tracer<'a> {
         let Some(thread) = self.threads.get_mut(&task.0) else { return Ok(()) };
         thread.begun = true;
         let context = thread.lanes.last().map(|l| l.context);
+        let thread = thread.id;
         if let (true, Some(context)) = (traced, context) {
-            self.point_at(task, context)?;
+            let handle = self.point_at(task, context)?.fs_base;
+            self.tell(Message::Handle { thread, handle });
         }
         self.go_on(task, 0)
     }
 
-    fn point_at(&self, task: Task, context: Context) -> Result<(), Error> {
+    /// Makes a thread store by a context; answers its registers.
+    fn point_at(&self, task: Task, context: Context) -> Result<Regs, Error> {
         let failed = |source| Error::Process { pid: task.0, what: "setting registers", source };
         let mut regs = task.regs().map_err(failed)?;
         regs.gs_base = self.context_address(context);
-        task.set_regs(&regs).map_err(failed)
+        task.set_regs(&regs).map_err(failed)?;
+        Ok(regs)
     }
 
     fn group(&mut self, task: Task, signal: i32) -> Result<(), Error> {

@@ -81,16 +81,27 @@ impl Tracer<'_> {
             before = task.regs().map_err(failed)?;
         }
         self.forget_left(task, |frame| frame.is_left(before.rsp));
+        let kept = if fault { self.raise_stack(task, &before).map_err(failed)? } else { None };
+        let lower = |change: &Change| match (kept, change) {
+            (Some(_), Change::Stopped(_)) => Self::lower_stack(task, &before).map_err(failed),
+            _ => Ok(()),
+        };
         // The step ends at the handler's first instruction.
         task.resume(Resume::Step, signal).map_err(failed)?;
         loop {
             match wait(Some(task)).map_err(failed)? {
-                Some((_, Change::Stopped(Stop::Signal(SIGTRAP)))) => break,
+                Some((_, change @ Change::Stopped(Stop::Signal(SIGTRAP)))) => {
+                    lower(&change)?;
+                    break;
+                }
                 // It was asked to stop before.
                 Some((_, Change::Stopped(Stop::Group(SIGTRAP)))) => {
                     task.resume(Resume::Step, 0).map_err(failed)?;
                 }
-                Some((task, change)) => return self.change(task, change),
+                Some((task, change)) => {
+                    lower(&change)?;
+                    return self.change(task, change);
+                }
                 None => return Ok(()),
             }
         }
@@ -112,7 +123,7 @@ impl Tracer<'_> {
         let ahead = self.interrupted(task, &before, Returns::Seen);
         self.flush(task)?;
         let pc = (interrupted.0, in_frame);
-        let frame = Frame { stack: regs.rsp, outer: before.rsp, pc, ahead };
+        let frame = Frame { stack: regs.rsp, outer: before.rsp, pc, ahead, kept };
         let info = SignalInfo {
             number: signal,
             code: source.code,
@@ -195,6 +206,9 @@ impl Tracer<'_> {
         if regs.rip == frame.pc.0 {
             regs.rip = frame.pc.1;
             self.goes_on(outer, frame.ahead);
+        }
+        if let Some(kept) = frame.kept {
+            kept.restore(task).map_err(failed)?;
         }
         regs.gs_base = self.context_address(outer);
         task.set_regs(&regs).map_err(failed)?;

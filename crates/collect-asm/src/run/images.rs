@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ichnos_base::GuestVa;
 
 use super::message::Where;
-use crate::code::{Block, Copy, Form, Kind, Midway, Numbers};
+use crate::code::{Block, Copy, Form, Kind, Midway, Numbers, SyncSite};
 
 /// Copies, the program's first, then in the order in which they were made.
 #[derive(Clone, Default)]
@@ -45,6 +45,7 @@ impl Images {
         let next = last.next();
         self.next.block = self.next.block.max(next.block);
         self.next.kind = self.next.kind.max(next.kind);
+        self.next.call = self.next.call.max(next.call);
         let first = last.plot.first.kind as usize;
         if self.kinds.len() <= first {
             // Numbers between are those of libraries that are gone.
@@ -118,6 +119,15 @@ impl Images {
     pub(crate) fn block(&self, number: usize) -> Option<&Block> {
         let copy = self.with_block(number)?;
         copy.blocks.get(number - copy.plot.first.block as usize)
+    }
+
+    /// The call with a number that synchronises.
+    pub(crate) fn call(&self, number: u32) -> Option<SyncSite> {
+        let find = |c: &Arc<Copy>| {
+            let at = number.checked_sub(c.plot.first.call)?;
+            c.calls.get(at as usize).copied()
+        };
+        self.copies.iter().find_map(find)
     }
 
     /// In which form the code is recorded that the block with a number is of.

@@ -84,6 +84,8 @@ pub(crate) enum Message {
     Maps { thread: u32, maps: Vec<Mapped> },
     /// It got a new buffer.
     Turnover { thread: u32, moment: Moment },
+    /// It begins with its own memory here: that is its handle, by which others wait for its end.
+    Handle { thread: u32, handle: u64 },
     /// It ended; so many events were left until it would have been recorded again.
     End { thread: u32, at: Where, status: EndStatus, left: u64 },
 }

@@ -23,7 +23,9 @@ mod reading;
 mod setup;
 mod sides;
 mod stream;
+mod syncing;
 mod table;
+mod tail;
 
 use std::ffi::OsString;
 use std::sync::Arc;

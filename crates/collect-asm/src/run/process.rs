@@ -8,6 +8,7 @@ use ichnos_rt::{Context, Regs};
 use super::images::Images;
 use super::library::Libraries;
 use super::message::Where;
+use super::tail::Kept;
 
 /// A process.
 pub(crate) struct Process {
@@ -60,6 +61,8 @@ pub(crate) struct Frame {
     pub(crate) pc: (u64, u64),
     /// Bytes by which the place in the buffer goes on if the thread goes on there.
     pub(crate) ahead: u64,
+    /// What it may lie over.
+    pub(crate) kept: Option<Kept>,
 }
 
 impl Frame {

@@ -1,17 +1,21 @@
 //! A context's words, one after the other: tags and blocks.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::collections::HashMap;
+
 use ichnos_base::{Event, GuestVa, Mode, Record, Sink};
 use ichnos_rt::Context;
 
 use super::collect::{BATCH, Lane, Result, Thread, Told, broken};
 use super::images::Images;
 use super::stream::{Done, Held, Played, Until, turns};
+use super::syncing::{Arguments, Results};
 use super::table::{Extent, Tables};
 use crate::RecordError;
 use crate::code::{
-    BACK, BACK_LEN, Block, ENTERED, ENTERED_LEN, Form, Kind, REFERENCE_LEN, RESUMED, RESUMED_LEN,
-    SWITCHED_OFF, SWITCHED_OFF_LEN, SWITCHED_ON, SWITCHED_ON_LEN, TAG, kind_of_tag, turns_of_tag,
+    BACK, BACK_LEN, Block, CALLED, CALLED_LEN, ENTERED, ENTERED_LEN, Form, Kind, REFERENCE_LEN,
+    RESUMED, RESUMED_LEN, RETURNED, RETURNED_LEN, SWITCHED_OFF, SWITCHED_OFF_LEN, SWITCHED_ON,
+    SWITCHED_ON_LEN, TAG, kind_of_tag, turns_of_tag,
 };
 use crate::note::{u32_at, u64_at};
 
@@ -26,11 +30,15 @@ pub(super) struct Reading<'a> {
     /// The words, of which so many count.
     pub(super) bytes: &'a [u8],
     pub(super) len: usize,
+    /// Whether its process never had but one thread: then nobody could wait for it.
+    pub(super) alone: bool,
+    /// The process's threads, by their handles.
+    pub(super) handles: &'a HashMap<u64, u32>,
 }
 
 /// How far the reading is.
-struct Place {
-    thread: u32,
+pub(super) struct Place {
+    pub(super) thread: u32,
     at: usize,
     /// The block before, whose words lie in these bytes.
     held: Option<(usize, usize)>,
@@ -88,7 +96,7 @@ impl Reading<'_> {
         }
     }
 
-    fn bad<E>(&self, place: &Place, why: &'static str) -> RecordError<E> {
+    pub(super) fn bad<E>(&self, place: &Place, why: &'static str) -> RecordError<E> {
         broken(place.thread, self.start + place.at as u64, why)
     }
 
@@ -99,7 +107,7 @@ impl Reading<'_> {
     }
 
     /// The block before was left for `next`.
-    fn close<S: Sink>(
+    pub(super) fn close<S: Sink>(
         &self,
         next: GuestVa,
         place: &mut Place,
@@ -298,6 +306,18 @@ impl Reading<'_> {
                 self.close(entry, place, (state, of), told)?;
                 self.off(place.thread, (state, of), ticks, told)?;
                 Ok(SWITCHED_OFF_LEN)
+            }
+            CALLED => {
+                let stored = Arguments([word(8)?, word(16)?, word(24)?, word(32)?]);
+                let site = u32_at(self.bytes, at + TAG).unwrap_or(u32::MAX);
+                self.called((site, stored), place, (state, of), told)?;
+                Ok(CALLED_LEN)
+            }
+            RETURNED => {
+                let stored = Results([word(8)?, word(16)?, word(24)?]);
+                let site = u32_at(self.bytes, at + TAG).unwrap_or(u32::MAX);
+                self.returned((site, stored), place, (state, of), told)?;
+                Ok(RETURNED_LEN)
             }
             _ => Err(self.bad(place, "there is no such tag")),
         }

@@ -23,6 +23,8 @@ pub unsafe extern "C" fn dispatch(ctx: *mut Ctx) {
     if way == Way::Resume {
         return;
     }
+    // SAFETY: the thread's data lives as long as its context.
+    sync::has_run(unsafe { &mut (*ctx.thread).begun });
     ctx.outside.store(1, Ordering::Release);
     let mut same_stack = way != Way::Plain;
     loop {
@@ -66,6 +68,9 @@ fn reason(ctx: &mut Ctx, state: &State) -> Way {
             Way::Indirect(PadKind::Ret, ctx.rip)
         }
         why @ (exit::PENDING | exit::FAULT) => {
+            if why == exit::PENDING {
+                sync::put_off(ctx);
+            }
             // What was recorded of the present block and did not run is taken back.
             if state.sieve.is_some() {
                 taken_back(ctx, why);

@@ -232,6 +232,34 @@ impl Fde {
     }
 }
 
+/// Describes calls that stand for jumps at a function's end: one word lies between the return address and where the
+/// stack ends. Answers where the description begins.
+pub(super) fn of_tails(tails: &std::ops::Range<u64>, out: &mut Vec<u8>) -> usize {
+    const RETURN_ADDRESS: u8 = 16;
+    // The frame begins 16 bytes above the stack pointer; the return address is its first word below.
+    let instructions = vec![0x0c, 7, 16, 0x80 | RETURN_ADDRESS, 1];
+    let cie = Cie {
+        pointers: ABSOLUTE,
+        lsda: None,
+        personality: None,
+        signal: false,
+        code_align: 1,
+        data_align: -8,
+        return_register: RETURN_ADDRESS.into(),
+        instructions,
+    };
+    let cie_at = out.len();
+    cie.write(out);
+    let begin = out.len();
+    out.extend([0; 4]);
+    out.extend(((begin + 4 - cie_at) as u32).to_le_bytes());
+    out.extend(tails.start.to_le_bytes());
+    out.extend((tails.end - tails.start).to_le_bytes());
+    out.push(0);
+    close(out, begin);
+    begin
+}
+
 /// An advance in its shortest form, which unwinders are quickest with.
 fn put_advance(out: &mut Vec<u8>, by: u32) {
     match by {

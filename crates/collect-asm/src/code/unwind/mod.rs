@@ -25,6 +25,8 @@ pub(crate) struct Places<'a> {
     pub(crate) labels: &'a dyn Fn(GuestVa) -> Option<u64>,
     /// The address after a function's copy, by the function's address.
     pub(crate) ends: &'a HashMap<GuestVa, u64>,
+    /// Where calls lie that stand for jumps at a function's end; behind all functions.
+    pub(crate) tails: std::ops::Range<u64>,
     /// The start of the whole copy.
     pub(crate) base: u64,
 }
@@ -63,7 +65,8 @@ pub(crate) fn tables(
         made.push((new, *end, fde, (entry.cie, cie.clone()), function.end));
     }
     made.sort_by_key(|(new, ..)| *new);
-    let head_len = 12 + 8 * made.len();
+    let tails = &places.tails;
+    let head_len = 12 + 8 * (made.len() + usize::from(!tails.is_empty()));
     let mut areas = Vec::new();
     let mut frames = Vec::new();
     let mut index = Vec::new();
@@ -93,6 +96,9 @@ pub(crate) fn tables(
         let fde_at = frames_at + frames.len() as u64;
         fde.write((*new, *end), area, (cie_at, cie), (places, *last), &mut frames);
         index.push((*new, fde_at));
+    }
+    if !tails.is_empty() {
+        index.push((tails.start, frames_at + frame::of_tails(tails, &mut frames) as u64));
     }
     frames.extend([0; 4]);
     let mut out = head(at, frames_at, &index);

@@ -20,7 +20,7 @@ use super::queue::Pending;
 use crate::engine::ctx::{Ctx, exit, reg};
 use crate::engine::fragment::{Fragment, Site, Spills};
 use crate::engine::thread::{Stepping, Thread};
-use crate::engine::{count, fallback, glue, native, places, state, sys, tell, trace};
+use crate::engine::{count, fallback, glue, native, places, state, sync, sys, tell, trace};
 
 /// Trap flag.
 const TF: i64 = 0x100;
@@ -253,9 +253,11 @@ fn take_out(ctx: &mut Ctx, uc: &mut ucontext_t, site: Site, why: u64) {
     }
     ctx.rflags = (greg(uc, REG_EFL) as i64 & !TF) as u64;
     // SAFETY: the thread's data lives as long as its context.
-    if std::mem::take(unsafe { &mut (*ctx.thread).unchecked }) {
+    let thread = unsafe { &mut *ctx.thread };
+    if std::mem::take(&mut thread.unchecked) {
         ctx.rflags |= AC as u64;
     }
+    sync::has_run(&mut thread.begun);
     if site.flags {
         ctx.rflags = ctx.rflags & !ARITHMETIC | saved_flags(ctx.spill_flags);
     }

@@ -4,7 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::function::{FUNCTIONS, Operation};
+use ichnos_sync::{FUNCTIONS, Operation};
+
 use crate::engine::hash::Fast;
 use crate::engine::lock::Lock;
 use crate::engine::symbols::{self, Tables};
@@ -44,7 +45,8 @@ pub fn learn(path: &[u8], start: u64, offset: u64) {
     let found = symbols::find(path, tables, &names, (start, offset));
     with(|marks| {
         for (which, addr) in found {
-            marks.entries.insert(addr, FUNCTIONS[which].1);
+            let operation = FUNCTIONS[which].1.or(marks.entries.get(&addr).copied());
+            marks.entries.insert(addr, operation);
         }
     });
 }
