@@ -26,6 +26,8 @@ struct Counted {
     starved: usize,
     images: usize,
     times: Vec<u64>,
+    /// Whether a time was the last thing told.
+    timed: bool,
 }
 
 impl Sink for Counted {
@@ -44,8 +46,14 @@ impl Sink for Counted {
             Event::Marker { text, .. } if text.contains("no free buffer") => self.starved += 1,
             Event::Timestamp { ns } => self.times.push(*ns),
             Event::Map(map) if !map.build_id.is_empty() => self.images += 1,
+            // Synchronisation has times of its own.
+            Event::Lock { .. } | Event::Barrier { .. } | Event::Cond { .. } if self.timed => {
+                self.times.pop();
+            }
+            Event::ThreadJoin { .. } if self.timed => drop(self.times.pop()),
             _ => {}
         }
+        self.timed = matches!(event, Event::Timestamp { .. });
         Ok(true)
     }
 }

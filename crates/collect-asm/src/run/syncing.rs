@@ -89,23 +89,22 @@ impl Reading<'_> {
         said: [Option<Said>; 2],
         told: &mut Told<'_, S>,
     ) -> Result<(), S::Error> {
-        if let Some(ns) = told.stamp(ticks) {
-            told.timestamp(thread, state, ns)?;
-        }
-        for Said { what, object } in said.into_iter().flatten() {
+        let event = |Said { what, object }| {
             let addr = GuestVa(object);
-            let event = match what {
+            Some(match what {
                 What::Lock(op, kind) => Event::Lock { op, kind, addr },
                 What::Cond(op) => Event::Cond { op, addr },
                 What::Barrier(phase) => Event::Barrier { phase, addr },
-                What::Join => match self.handles.get(&object) {
-                    Some(child) => Event::ThreadJoin { child: ThreadId(*child) },
-                    None => continue,
-                },
-            };
-            told.event(thread, Some(state), &event)?;
+                What::Join => Event::ThreadJoin { child: ThreadId(*self.handles.get(&object)?) },
+            })
+        };
+        let mut events = said.into_iter().flatten().filter_map(event).peekable();
+        if events.peek().is_some()
+            && let Some(ns) = told.stamp(ticks)
+        {
+            told.timestamp(thread, state, ns)?;
         }
-        Ok(())
+        events.try_for_each(|event| told.event(thread, Some(state), &event))
     }
 }
 
