@@ -2,10 +2,8 @@
 //! running in two copies costs (table 2), and what samples tell of the whole.
 //!
 //! Times are processor time: of the program itself where it only runs in the copy that records nothing; of everybody, the
-//! making of the copies and the simulation included, where samples are simulated. A shared machine's speed changes by
-//! a factor of two from one second to the next. So all runs of a round, and the program alone twice, are made at the same time on one
-//! processor, in the scheduler's slices of some milliseconds: what disturbs one disturbs all. How far the two runs of
-//! the program alone differ says how far the other figures can be trusted. Events and miss ratios are counted on shorter inputs, because all of the program must be
+//! making of the copies and the simulation included, where samples are simulated. All runs of a round are made beside each other
+//! (`beside.rs`), the program alone twice: how far these two differ says how far the other figures can be trusted.
 //! recorded for that.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -14,10 +12,9 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use super::beside::{self, processor_time};
 use super::inputs;
-use super::mptrace::{
-    Extent, Program, ichnos, kernels, numbers_in, processor_time, projects, words,
-};
+use super::mptrace::{Extent, Program, ichnos, kernels, numbers_in, projects, words};
 use crate::run;
 
 /// How often each measurement is made. The middle one counts.
@@ -89,7 +86,7 @@ fn six(folder: &Path) -> Result<String> {
 
 /// Runs `ichnos record` with these flags: processor time, and what it says.
 fn record(folder: &Path, flags: &str, program: &Program, args: &[String]) -> Result<(f64, String)> {
-    processor_time(folder, &recording(flags), program, args)
+    processor_time(folder, &program.command(&recording(flags), args))
 }
 
 /// The beginning of a command line that records.
@@ -137,22 +134,23 @@ fn costs(folder: &Path, programs: &[Program], library: &str, extent: Extent) -> 
     ];
     // The program alone, twice, and then the ways to record it.
     let alone = [Vec::new(), Vec::new()];
-    let commands: Vec<_> = alone.into_iter().chain(flags.iter().map(|f| recording(f))).collect();
+    let before: Vec<_> = alone.into_iter().chain(flags.iter().map(|f| recording(f))).collect();
     let mut logs = [0.0; 4];
     for program in programs {
         let args = if extent == Extent::Whole { &program.long } else { &program.short };
-        let mut rounds = Vec::new();
+        let commands: Vec<_> = before.iter().map(|words| program.command(words, args)).collect();
+        let mut rounds: Vec<Vec<f64>> = Vec::new();
         let mut references = 0.0;
         for _ in 0..ROUNDS {
-            let runs = beside(folder, &commands, program, args)?;
+            let runs = beside::processor_times(folder, &commands)?;
             let sampled = runs.last().map_or("", |(_, text)| text);
             references = count_of(sampled, "references").unwrap_or(references);
             rounds.push(runs.iter().map(|(all, text)| own_time(text).unwrap_or(*all)).collect());
         }
-        let [base, again, shm, inner, sampled] = middles(&rounds)[..] else {
+        let (base, ratios) = beside::middles(&rounds);
+        let [again, shm, inner, sampled] = ratios[..] else {
             anyhow::bail!("a round of {} has too few runs", program.name)
         };
-        let ratios = [again, shm, inner, sampled];
         ratios.iter().zip(&mut logs).for_each(|(ratio, log)| *log += ratio.ln());
         println!(
             "{:<12} {base:>9.2} {again:>7.3} {shm:>13.3} {inner:>15.3} {sampled:>16.3} [{:.2} M]",
@@ -163,45 +161,6 @@ fn costs(folder: &Path, programs: &[Program], library: &str, extent: Extent) -> 
     let [again, shm, inner, sampled] = logs.map(|log| (log / programs.len().max(1) as f64).exp());
     println!("{:<12} {:>9} {again:>7.3} {shm:>13.3} {inner:>15.3} {sampled:>16.3}", "all", "");
     Ok(())
-}
-
-/// Runs a program with all these beginnings of its command line at the same time, on one processor.
-fn beside(
-    folder: &Path,
-    commands: &[Vec<String>],
-    program: &Program,
-    args: &[String],
-) -> Result<Vec<(f64, String)>> {
-    let pinned = words(&format!("taskset -c {}", last_processor()?));
-    std::thread::scope(|scope| {
-        let runs: Vec<_> = commands
-            .iter()
-            .map(|command| [&pinned[..], command].concat())
-            .map(|line| scope.spawn(move || processor_time(folder, &line, program, args)))
-            .collect();
-        let joined = runs.into_iter().map(|run| run.join());
-        joined.map(|run| run.unwrap_or_else(|_| anyhow::bail!("a run was lost"))).collect()
-    })
-}
-
-/// The last processor that may be used: interrupts tend to come to the first.
-fn last_processor() -> Result<String> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    let last = list.and_then(|list| list.trim().rsplit([',', '-']).next());
-    Ok(last.unwrap_or("0").to_owned())
-}
-
-/// The middle time of the first run, and the middle ratio to it of each other one.
-fn middles(rounds: &[Vec<f64>]) -> Vec<f64> {
-    let runs = rounds.iter().map(Vec::len).min().unwrap_or(0);
-    let of = |run: usize| {
-        let base = |round: &[f64]| if run == 0 { 1.0 } else { round[0].max(0.001) };
-        let mut all: Vec<f64> = rounds.iter().map(|round| round[run] / base(round)).collect();
-        all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied().unwrap_or(0.0)
-    };
-    (0..runs).map(of).collect()
 }
 
 fn estimates(folder: &Path, programs: &[Program], library: &str) -> Result<()> {

@@ -4,6 +4,7 @@
 //! are minima of several runs, and ratios are of things run side by side.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod beside;
 mod calvin;
 mod inputs;
 mod live;

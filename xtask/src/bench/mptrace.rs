@@ -1,7 +1,7 @@
 //! The tables of the MPTRACE paper for programs built by `ichnos cc`: how much their code grows, and
 //! how much longer they take, for each level of the planner.
 //!
-//! Times are processor time, the least of several runs taken in turn with the program alone.
+//! Times are processor time; the runs of all levels and of the program alone are made beside each other (`beside.rs`).
 //! *Own* is the time that the traced program spends in its own code: what the inserted instructions
 //! cost (the paper's table 5, without buffer management). *All* is the time of everybody, the
 //! system and the tracer included, which changes and drops buffers (table 6). What is stored and
@@ -9,11 +9,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::inputs;
+use super::{beside, inputs};
 use crate::run;
 
 const LEVELS: [&str; 5] = ["none", "block", "superblock", "procedural", "flow"];
@@ -37,7 +37,14 @@ pub(super) struct Program {
     pub(super) long: Vec<String>,
 }
 
-/// What was measured of a program at a level.
+impl Program {
+    /// A run of it behind the beginning of a command line.
+    pub(super) fn command(&self, before: &[String], args: &[String]) -> Vec<String> {
+        [before, &[self.file.to_string_lossy().into_owned()], args].concat()
+    }
+}
+
+/// What was measured of a program at a level: times are ratios to those of the program alone.
 #[derive(Clone, Copy, Default)]
 struct Figures {
     raw: f64,
@@ -56,7 +63,9 @@ pub fn print(extent: Extent) -> Result<()> {
     if extent == Extent::Whole {
         programs.extend(projects(&folder)?);
     }
-    println!("least of {ROUNDS} runs; dilation: processor time over native\n");
+    println!(
+        "middle of {ROUNDS} rounds; dilation: processor time over native, all runs of a round beside each other\n"
+    );
     expansion_heading();
     let mut rows = Vec::new();
     for program in &programs {
@@ -90,7 +99,7 @@ fn dilation(what: &str, rows: &[(&str, f64, Vec<Figures>)], of: impl Fn(&Figures
     for (name, native, figures) in rows {
         print!("{name:<12} {native:>9.3}");
         for (figure, product) in figures.iter().zip(&mut products) {
-            let ratio = of(figure) / native;
+            let ratio = of(figure);
             *product += ratio.max(1e-9).ln();
             print!(" {ratio:>11.2}");
         }
@@ -110,31 +119,33 @@ fn stored(folder: &Path, programs: &[Program]) -> Result<()> {
     let file = folder.join("stored.ichnos");
     let mut sums = [0.0; 4];
     for program in programs {
-        let native = processor_time(folder, &[], program, &program.short)?.0;
-        let (mut least, mut dropped) = traced(folder, program, &program.short, "flow")?;
-        let count = [&ichnos()[..], &words("record --trace count --")].concat();
-        let (mut counting, text) = processor_time(folder, &count, program, &program.short)?;
-        for _ in 1..ROUNDS {
-            let again = traced(folder, program, &program.short, "flow")?;
-            (least, dropped) = (least.min(again.0), again.1);
-            counting = counting.min(processor_time(folder, &count, program, &program.short)?.0);
-        }
-        let numbers = numbers_in(&text);
-        let [insns, references, ..] = numbers[..] else { bail!("no counts in `{text}`") };
         let path = file.display().to_string();
+        let count = [&ichnos()[..], &words("record --trace count --")].concat();
         let store = [&ichnos()[..], &words("record -q -o"), &[path, "--".into()]].concat();
-        let (storing, _) = processor_time(folder, &store, program, &program.short)?;
+        let before = [Vec::new(), dropping("flow"), count, store];
+        let commands = before.map(|words| program.command(&words, &program.short));
+        let mut times = Vec::new();
+        let (mut dropped, mut said) = (Figures::default(), String::new());
+        for _ in 0..ROUNDS {
+            let mut runs = beside::processor_times(folder, &commands)?;
+            times.push(runs.iter().map(|(time, _)| *time).collect::<Vec<_>>());
+            dropped = Figures::of(&runs[1].1)?;
+            said = std::mem::take(&mut runs[2].1);
+        }
+        let (native, ratios) = beside::middles(&times);
+        let [dropping, counting, storing] = ratios[..] else { bail!("a run is missing") };
+        let [insns, references, ..] = numbers_in(&said)[..] else { bail!("no counts in `{said}`") };
         let bits = std::fs::metadata(&file)?.len() as f64 * 8.0;
         // What is dropped is stored and taken as well, and the copies are made: the rest is turning words into records.
-        let speed = (insns + references) / (counting - least).max(1e-9) / 1e6;
+        let speed = (insns + references) / ((counting - dropping) * native).max(1e-9) / 1e6;
         println!(
             "{:<12} {insns:>13} {:>9.3} {:>9.3} {:>11.2} {speed:>12.1}",
             program.name,
             dropped.raw / insns,
             bits / insns,
-            storing / native,
+            storing,
         );
-        for (sum, x) in sums.iter_mut().zip([insns, dropped.raw, bits, (storing / native).ln()]) {
+        for (sum, x) in sums.iter_mut().zip([insns, dropped.raw, bits, storing.ln()]) {
             *sum += x;
         }
     }
@@ -146,34 +157,38 @@ fn stored(folder: &Path, programs: &[Program]) -> Result<()> {
 
 /// Native time and the figures of all levels.
 fn measure(folder: &Path, program: &Program, args: &[String]) -> Result<(f64, Vec<Figures>)> {
-    let mut native = f64::MAX;
-    let mut least: Vec<Option<Figures>> = vec![None; LEVELS.len()];
+    let commands: Vec<_> = std::iter::once(program.command(&[], args))
+        .chain(LEVELS.iter().map(|level| program.command(&dropping(level), args)))
+        .collect();
+    let (mut all, mut own, mut figures) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        native = native.min(processor_time(folder, &[], program, args)?.0);
-        for (level, least) in LEVELS.iter().zip(&mut least) {
-            let (_, now) = traced(folder, program, args, level)?;
-            let before = least.unwrap_or(now);
-            let (own, all) = (before.own.min(now.own), before.all.min(now.all));
-            *least = Some(Figures { own, all, ..now });
-        }
+        let runs = beside::processor_times(folder, &commands)?;
+        figures = runs[1..].iter().map(|(_, text)| Figures::of(text)).collect::<Result<_>>()?;
+        all.push(runs.iter().map(|(time, _)| *time).collect::<Vec<_>>());
+        let first = std::iter::once(runs[0].0);
+        own.push(first.chain(figures.iter().map(|f: &Figures| f.own)).collect::<Vec<_>>());
     }
-    Ok((native, least.into_iter().map(Option::unwrap_or_default).collect()))
+    let ((native, all), (_, own)) = (beside::middles(&all), beside::middles(&own));
+    for ((figure, all), own) in figures.iter_mut().zip(all).zip(own) {
+        (figure.all, figure.own) = (all, own);
+    }
+    Ok((native, figures))
 }
 
-/// A run whose words are dropped: its time and figures.
-fn traced(
-    folder: &Path,
-    program: &Program,
-    args: &[String],
-    level: &str,
-) -> Result<(f64, Figures)> {
-    let line = words(&format!("record -o none --opt {level} --"));
-    let (all, text) = processor_time(folder, &[&ichnos()[..], &line].concat(), program, args)?;
-    let numbers = numbers_in(&text);
-    let [raw, _, _, original, copy, mainline, own, _] = numbers[..] else {
-        bail!("ichnos says `{}`", text.trim())
-    };
-    Ok((all, Figures { raw, sizes: [original, copy, mainline], own, all }))
+/// The beginning of a command line that records and drops.
+fn dropping(level: &str) -> Vec<String> {
+    [&ichnos()[..], &words(&format!("record -o none --opt {level} --"))].concat()
+}
+
+impl Figures {
+    /// What a run whose words were dropped says of itself.
+    fn of(text: &str) -> Result<Self> {
+        let numbers = numbers_in(text);
+        let [raw, _, _, original, copy, mainline, own, _] = numbers[..] else {
+            bail!("ichnos says `{}`", text.trim())
+        };
+        Ok(Self { raw, sizes: [original, copy, mainline], own, all: 0.0 })
+    }
 }
 
 /// The numbers in the program's last line about itself.
@@ -189,30 +204,6 @@ pub(super) fn words(line: &str) -> Vec<String> {
 
 pub(super) fn ichnos() -> [String; 1] {
     [run::root().join("target/release/ichnos").to_string_lossy().into_owned()]
-}
-
-/// Processor time of a command and all it starts, and what it says on standard error.
-pub(super) fn processor_time(
-    folder: &Path,
-    before: &[String],
-    program: &Program,
-    args: &[String],
-) -> Result<(f64, String)> {
-    let mut bash = Command::new("bash");
-    bash.args(["-c", "TIMEFORMAT='took %U %S'; time \"$@\" >/dev/null", "bash"]);
-    bash.args(before).arg(&program.file).args(args).current_dir(folder).stdin(Stdio::null());
-    let output = bash.output().context("bash cannot be run")?;
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    if !output.status.success() {
-        bail!("{bash:?} failed: {text}");
-    }
-    let line = text.lines().rev().find_map(|line| line.strip_prefix("took "));
-    let times: Vec<f64> =
-        line.unwrap_or("").split_whitespace().filter_map(|w| w.parse().ok()).collect();
-    match times[..] {
-        [user, system] => Ok((user + system, text)),
-        _ => bail!("bash says `{}` instead of two times", text.trim()),
-    }
 }
 
 /// The kernels, built.

@@ -2,9 +2,9 @@
 //! the program alone.
 //!
 //! Programs and inputs are the same in all columns of a part. The first part has inputs that
-//! keep a program busy for a second or two; the second has short ones, because Valgrind's tools and
-//! whatever looks at every record take a hundred times as long. Each figure is the least of several
-//! runs, taken in turn.
+//! keep a program busy for two to ten seconds; the second has short ones, because Valgrind's tools and
+//! whatever looks at every record take a hundred times as long. Each figure is the middle of several
+//! rounds, whose runs are made beside each other (`beside.rs`), or in turn where elapsed time counts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::inputs::{self, Size};
-use super::{memory, stored};
+use super::{beside, memory, stored};
 use crate::run;
 
 /// What takes longer than this is measured once.
-const LONG: f64 = 5.0;
+const LONG: f64 = 30.0;
 
 /// What is measured, and how.
 struct Plan {
@@ -69,7 +69,7 @@ pub fn print(args: &[String]) -> Result<()> {
     std::fs::create_dir_all(&folder)?;
     inputs::write(&folder)?;
     let what = if plan.elapsed { "elapsed time" } else { "processor time" };
-    println!("{what} over native, the least of {} runs (one if it takes long)\n", plan.rounds);
+    println!("{what} over native, the middle of {} rounds (one if it takes long)\n", plan.rounds);
     if plan.wants("long") {
         part(&folder, Size::Whole, &cheap_modes(), &plan)?;
         println!();
@@ -145,11 +145,11 @@ fn part(folder: &Path, size: Size, modes: &[Mode], plan: &Plan) -> Result<()> {
             println!("{:<10} is not installed", program.name);
             continue;
         }
-        let (native, times) = row(folder, &program.words, modes, plan)?;
+        let (native, ratios) = row(folder, &program.words, modes, plan)?;
         print!("{:<10} {native:>9.3}", program.name);
-        for (time, product) in times.iter().zip(&mut products) {
-            print!(" {:>10.2}", time / native);
-            *product += (time / native).ln();
+        for (ratio, product) in ratios.iter().zip(&mut products) {
+            print!(" {ratio:>10.2}");
+            *product += ratio.ln();
         }
         println!();
         rows += 1;
@@ -162,34 +162,34 @@ fn part(folder: &Path, size: Size, modes: &[Mode], plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// The least times of a program: alone, and under each mode.
+/// A program's time alone, and how many times that it takes under each mode.
 fn row(folder: &Path, program: &[String], modes: &[Mode], plan: &Plan) -> Result<(f64, Vec<f64>)> {
-    let mut native = f64::MAX;
-    let mut least = vec![f64::MAX; modes.len()];
-    for round in 0..plan.rounds {
-        native = native.min(time(folder, &[], program, plan)?);
-        for (mode, best) in modes.iter().zip(&mut least) {
-            if round == 0 || *best < LONG {
-                *best = best.min(time(folder, &mode.words, program, plan)?);
-            }
-        }
+    let before = std::iter::once(&[][..]).chain(modes.iter().map(|mode| &mode.words[..]));
+    let commands: Vec<_> = before.map(|words| [words, program].concat()).collect();
+    let mut rounds: Vec<Vec<f64>> = Vec::new();
+    let lasts = |round: &Vec<f64>| round.iter().any(|time| *time >= LONG);
+    while rounds.len() < plan.rounds && !rounds.iter().any(lasts) {
+        rounds.push(if plan.elapsed {
+            commands.iter().map(|words| elapsed(folder, words)).collect::<Result<_>>()?
+        } else {
+            let runs = beside::processor_times(folder, &commands)?;
+            runs.into_iter().map(|(time, _)| time).collect()
+        });
     }
-    Ok((native, least))
+    Ok(beside::middles(&rounds))
 }
 
-/// Seconds that a command and all it starts take.
-fn time(folder: &Path, before: &[String], program: &[String], plan: &Plan) -> Result<f64> {
-    let mut bash = Command::new("bash");
-    // The words are passed as arguments, so that nothing needs quoting.
-    bash.args(["-c", "TIMEFORMAT='%U %S %R'; { time \"$@\" >/dev/null 2>&1; } 2>&1", "bash"]);
-    bash.args(before).args(program).current_dir(folder).stdin(Stdio::null());
-    let text = run::output(&mut bash)?;
-    let numbers: Vec<f64> = text.split_whitespace().filter_map(|w| w.parse().ok()).collect();
-    match numbers[..] {
-        [_, _, elapsed] if plan.elapsed => Ok(elapsed),
-        [user, system, _] => Ok(user + system),
-        _ => bail!("bash says `{}` instead of three times", text.trim()),
+/// Seconds that a command takes.
+fn elapsed(folder: &Path, words: &[String]) -> Result<f64> {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).current_dir(folder).stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let start = Instant::now();
+    let status = command.status().with_context(|| format!("cannot start {}", words[0]))?;
+    if !status.success() {
+        bail!("{command:?} failed: {status}");
     }
+    Ok(start.elapsed().as_secs_f64())
 }
 
 /// How long it takes to start the smallest program.
