@@ -5,6 +5,8 @@
 //! when the function is entered that releases it. Waiting for a condition releases its mutex and acquires it again.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+#![forbid(unsafe_code)]
+
 mod call;
 mod function;
 

@@ -17,8 +17,7 @@ pub enum Size {
     Short,
     /// Some tenths.
     Long,
-    /// About a second, one or two for the compiler: what starting and translating cost once weighs as it
-    /// does in work that somebody waits for. The compiler's file is that of [`Size::Long`].
+    /// Two to ten seconds: what starting and translating cost once weighs as it does in work that somebody waits for.
     Whole,
 }
 
@@ -66,7 +65,7 @@ pub fn write(folder: &Path) -> Result<()> {
     let sizes = [
         ("short", [400_000, 16_000, 3_000, 24, 40_000]),
         ("long", [4_000_000, 160_000, 30_000, 240, 400_000]),
-        ("whole", [12_000_000, 800_000, 200_000, 240, 2_400_000]),
+        ("whole", [40_000_000, 2_400_000, 800_000, 720, 6_000_000]),
     ];
     for (name, [bytes, rows, steps, functions, items]) in sizes {
         let put =

@@ -2,7 +2,7 @@
 //! the program alone.
 //!
 //! Programs and inputs are the same in all columns of a part. The first part has inputs that
-//! keep a program busy for a second or two; the second has short ones, because Valgrind's tools and
+//! keep a program busy for two to ten seconds; the second has short ones, because Valgrind's tools and
 //! whatever looks at every record take a hundred times as long. Each figure is the middle of several
 //! rounds, whose runs are made beside each other (`beside.rs`), or in turn where elapsed time counts.
 // SPDX-License-Identifier: MIT OR Apache-2.0

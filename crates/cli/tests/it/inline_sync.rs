@@ -26,7 +26,7 @@ impl Libraries {
         if read("--program-headers").contains("INTERP") {
             return Self { range: 0x7fff_f000_0000..0x7fff_f800_0000, except: Vec::new() };
         }
-        let (mut range, mut except, mut is_own) = (u64::MAX..0, Vec::new(), false);
+        let (mut low, mut high, mut except, mut is_own) = (u64::MAX, 0, Vec::new(), false);
         for line in read("--symbols").lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [_, value, size, sort, bind, _, _, name] = words[..] else { continue };
@@ -38,12 +38,12 @@ impl Libraries {
                 continue;
             };
             if sort == "OBJECT" {
-                range = range.start.min(start)..range.end.max(start + size);
+                (low, high) = (low.min(start), high.max(start + size));
                 except.extend((is_own && bind == "LOCAL").then_some(start..start + size));
             }
         }
         assert!(!except.is_empty(), "{program} has nothing");
-        Self { range, except }
+        Self { range: low..high, except }
     }
 
     fn have(&self, object: u64) -> bool {
