@@ -19,6 +19,7 @@ use super::function::Function;
 
 /// The most events that are one check.
 const MOST: usize = 8;
+
 /// Which events are one check with those of their callers.
 #[derive(Default)]
 pub(super) struct Chains {

@@ -123,7 +123,7 @@ impl Switching {
 }
 
 /// A word of memory at a fixed place near the code.
-fn fixed(address: u64) -> MemoryOperand {
+pub(super) fn fixed(address: u64) -> MemoryOperand {
     MemoryOperand::new(Name::RIP, Name::None, 1, address as i64, 8, false, Name::None)
 }
 

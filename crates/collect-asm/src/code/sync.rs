@@ -8,17 +8,17 @@
 
 use std::collections::HashMap;
 
-use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register as Name};
+use iced_x86::{Code, Instruction, OpKind, Register as Name};
 use ichnos_base::GuestVa;
 use ichnos_isa_x86::{Flow, Inst};
 use ichnos_sync::{Argument, Function};
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSymbol, RelocationTarget, SymbolKind};
 
-use super::emit::{ASIDE, ASIDE_TOO, Emitter, TAG, at, context};
+use super::emit::{ASIDE_TOO, Emitter, TAG, at, context};
 use super::image::Image;
 use super::reference::Midway;
-use super::switch::ASIDE_THIRD;
+use super::switch::fixed;
 
 /// A synchronising function is called: then the number of the [`Site`] (4 bytes), the clock, what it works on, the second
 /// argument and the stack pointer, 8 bytes each.
@@ -145,7 +145,8 @@ pub(super) struct Tail {
 impl Emitter {
     /// Before the call of a site.
     pub(super) fn tell_call(&mut self, site: usize, function: &Function) {
-        let begin = self.begin_telling();
+        let begin = self.instrs.len();
+        self.put_aside();
         let from = self.instrs.len();
         self.load(R11, context(super::emit::PLACE));
         self.tag_at(0, CALLED);
@@ -158,13 +159,14 @@ impl Emitter {
         self.site(begin, from);
         self.stored_before(begin);
         self.midways.push((self.instrs.len(), Some(Midway::Ahead { bytes: CALLED_LEN as u64 })));
-        self.end_telling();
+        self.take_back();
     }
 
     /// Behind the call of a site, which returned to `pc`.
     pub(super) fn tell_return(&mut self, site: usize, pc: GuestVa) {
         (self.pc, self.turn) = (pc, 0);
-        let begin = self.begin_telling();
+        let begin = self.instrs.len();
+        self.put_aside();
         let from = self.instrs.len();
         self.load(R11, context(super::emit::PLACE));
         self.tag_at(0, RETURNED);
@@ -177,7 +179,7 @@ impl Emitter {
         self.store(at(R11, 24), RSP);
         self.advance(R11, RETURNED_LEN);
         self.site(begin, from);
-        self.end_telling();
+        self.take_back();
         self.not_stored_yet();
     }
 
@@ -196,16 +198,7 @@ impl Emitter {
             self.push(Instruction::with2(Code::Lea_r64_m, Name::RSP, at(RSP, -8)));
             match fixed_operand(&raw) {
                 Some(slot) => {
-                    let slot = MemoryOperand::new(
-                        Name::RIP,
-                        Name::None,
-                        1,
-                        slot as i64,
-                        8,
-                        false,
-                        Name::None,
-                    );
-                    self.push(Instruction::with1(Code::Call_rm64, slot));
+                    self.push(Instruction::with1(Code::Call_rm64, fixed(slot)));
                 }
                 None => {
                     let to = raw.near_branch_target();
@@ -217,20 +210,6 @@ impl Emitter {
             self.stored_before(self.sites.last().map_or(0, |s| s.begin));
             self.push(Ok(Instruction::with(Code::Retnq)));
         }
-    }
-
-    fn begin_telling(&mut self) -> usize {
-        let begin = self.instrs.len();
-        self.store(context(ASIDE), R11);
-        self.store(context(ASIDE_TOO), RAX);
-        self.store(context(ASIDE_THIRD), RDX);
-        begin
-    }
-
-    fn end_telling(&mut self) {
-        self.load(RDX, context(ASIDE_THIRD));
-        self.load(RAX, context(ASIDE_TOO));
-        self.load(R11, context(ASIDE));
     }
 
     /// Stores the clock; flags are kept.

@@ -282,13 +282,14 @@ impl Emitter {
         self.set_word(STATE, 1, RAX);
     }
 
-    fn put_aside(&mut self) {
+    /// Three registers, for a sequence that needs them.
+    pub(super) fn put_aside(&mut self) {
         self.store(context(ASIDE), R11);
         self.store(context(ASIDE_TOO), RAX);
         self.store(context(ASIDE_THIRD), RDX);
     }
 
-    fn take_back(&mut self) {
+    pub(super) fn take_back(&mut self) {
         self.load(RDX, context(ASIDE_THIRD));
         self.load(RAX, context(ASIDE_TOO));
         self.load(R11, context(ASIDE));

@@ -39,18 +39,20 @@ impl Tracer<'_> {
         if !self.is_in_tail(task, regs) {
             return Ok(None);
         }
-        let mut kept = Kept { at: regs.rsp - RED_ZONE, bytes: [0; TAIL_LEN] };
+        let mut kept = Kept { at: regs.rsp.wrapping_sub(RED_ZONE), bytes: [0; TAIL_LEN] };
         task.read(kept.at, &mut kept.bytes)?;
-        task.set_regs(&Regs { rsp: regs.rsp + TAIL_LEN as u64, ..*regs })?;
+        task.set_regs(&Regs { rsp: regs.rsp.wrapping_add(TAIL_LEN as u64), ..*regs })?;
         Ok(Some(kept))
     }
 
     /// Behind [`Self::raise_stack`], when the thread stands at the handler, or where it was if there is none.
     pub(super) fn lower_stack(task: Task, before: &Regs) -> io::Result<()> {
         let mut regs = task.regs()?;
-        let raised = before.rsp + TAIL_LEN as u64;
-        if task.word(regs.rsp + FRAME_RSP).ok() == Some(raised) && regs.rip != before.rip {
-            return task.write(regs.rsp + FRAME_RSP, &before.rsp.to_le_bytes());
+        let raised = before.rsp.wrapping_add(TAIL_LEN as u64);
+        if task.word(regs.rsp.wrapping_add(FRAME_RSP)).ok() == Some(raised)
+            && regs.rip != before.rip
+        {
+            return task.write(regs.rsp.wrapping_add(FRAME_RSP), &before.rsp.to_le_bytes());
         }
         if regs.rsp == raised {
             regs.rsp = before.rsp;
