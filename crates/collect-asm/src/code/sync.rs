@@ -129,7 +129,6 @@ fn slot_of_stub(image: &Image, own: u64) -> Option<u64> {
 }
 
 const RAX: u8 = 0;
-const RDX: u8 = 2;
 const RSP: u8 = 4;
 const RSI: u8 = 6;
 const RDI: u8 = 7;
