@@ -321,22 +321,46 @@ pub fn changed(number: i64, args: &[u64; 6], result: i64) -> Changed {
     }
 }
 
-/// Mappings as they are without what the engine has closed to writing.
+/// Mappings as they are without what the engine has closed to writing. The kernel may have joined a closed page with neighbours
+/// that the program itself has closed.
 fn without_guards(read: Vec<Vma>, guarded: &[u64]) -> Vec<Vma> {
-    if guarded.is_empty() {
-        return read;
-    }
     let mut table: Vec<Vma> = Vec::with_capacity(read.len());
-    for mut vma in read {
-        if guarded.iter().any(|page| (vma.start..vma.end).contains(page)) {
-            vma.bits |= map_bits::WRITE;
-        }
-        match table.last_mut() {
-            Some(last) if joins(last, &vma, guarded) => last.end = vma.end,
-            _ => table.push(vma),
+    for vma in read {
+        for piece in pieces(vma, guarded) {
+            match table.last_mut() {
+                Some(last) if joins(last, &piece, guarded) => last.end = piece.end,
+                _ => table.push(piece),
+            }
         }
     }
     table
+}
+
+/// The pages of a mapping that the engine has closed, writable again, and what lies between them.
+fn pieces(vma: Vma, guarded: &[u64]) -> Vec<Vma> {
+    let inside = |page: &u64| (vma.start..vma.end).contains(page);
+    let mut closed: Vec<u64> = guarded.iter().copied().filter(inside).collect();
+    if closed.is_empty() || vma.bits & map_bits::WRITE != 0 {
+        return vec![vma];
+    }
+    closed.sort_unstable();
+    closed.dedup();
+    let mut pieces: Vec<Vma> = Vec::new();
+    let mut add = |start: u64, end: u64, more: u64| {
+        if start < end {
+            let offset = if vma.bits & map_bits::FILE == 0 { 0 } else { start - vma.start };
+            let (offset, bits) = (vma.offset + offset, vma.bits | more);
+            pieces.push(Vma { start, end, offset, bits, path: vma.path.clone() });
+        }
+    };
+    let mut at = vma.start;
+    for page in closed {
+        add(at, page, 0);
+        at = page + PAGE;
+        add(page, at, map_bits::WRITE);
+    }
+    add(at, vma.end, 0);
+    pieces
 }
 
 /// Whether two neighbours are apart only because the engine closed pages of one of them.

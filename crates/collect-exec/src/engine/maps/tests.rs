@@ -15,6 +15,18 @@ fn pages_that_the_engine_closed_are_joined_again() {
     assert!(!joins(&t[0], &t[1], &[0x5000]));
 }
 
+/// The kernel joins a page that the engine closed with one that the program closed.
+#[test]
+fn pages_that_the_program_closed_stay_closed() {
+    let t = without_guards(table(&["1000-5000 r-xp 0 00:00 0"]), &[0x3000, 0x2000, 0x3000]);
+    let want = ["1000-2000 r-xp 0 00:00 0", "2000-4000 rwxp 0 00:00 0", "4000-5000 r-xp 0 00:00 0"];
+    assert_eq!(t, table(&want));
+    let lines = ["1000-2000 rwxp 0 fe:00 5 /a", "2000-4000 r-xp 1000 fe:00 5 /a"];
+    let t = without_guards(table(&lines), &[0x2000]);
+    let want = ["1000-3000 rwxp 0 fe:00 5 /a", "3000-4000 r-xp 2000 fe:00 5 /a"];
+    assert_eq!(t, table(&want));
+}
+
 #[test]
 fn the_stack_covers_its_limit_but_not_its_neighbour() {
     let lines = ["1000-2000 rw-p 0 00:00 0", "800000-900000 rw-p 0 00:00 0 [stack]"];
