@@ -257,6 +257,11 @@ impl Lane {
 }
 
 impl Run {
+    /// Bytes of one with so many lanes.
+    pub const fn len(lanes: usize) -> usize {
+        12 + 24 * lanes
+    }
+
     /// Appends the bytes.
     pub fn put(&self, out: &mut Vec<u8>) {
         let lanes = self.lanes.iter().flatten().count() as u32;

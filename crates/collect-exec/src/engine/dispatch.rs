@@ -9,7 +9,8 @@ use super::fragment::{Exit, ExitKind, Kind, PadKind};
 use super::state::{self, State};
 use super::translate::Failure;
 use super::{
-    count, fallback, flexible, gates, native, nowhere, sieved, signals, sync, sys, syscalls, trace,
+    count, fallback, flexible, gates, halfway, native, nowhere, sieved, signals, sync, sys,
+    syscalls, trace,
 };
 use crate::words;
 
@@ -74,6 +75,8 @@ fn reason(ctx: &mut Ctx, state: &State) -> Way {
             // What was recorded of the present block and did not run is taken back.
             if state.sieve.is_some() {
                 taken_back(ctx, why);
+            } else if why == exit::FAULT && ctx.undo_used != 0 && halfway::tell(ctx) {
+                trace::event(ctx, words::LEFT, ctx.rip);
             } else if why == exit::FAULT || ctx.resumed != 0 {
                 trace::event(ctx, words::CUT, ctx.rip);
             }

@@ -22,6 +22,7 @@ mod gates;
 mod glue;
 mod group;
 mod guards;
+mod halfway;
 mod hash;
 mod home;
 mod index;

@@ -271,6 +271,16 @@ fn plain(tag: u32, value: u64) -> [u8; EVENT_LEN] {
     bytes
 }
 
+/// The last bytes that a thread has stored, if they are in its buffer.
+pub fn last(ctx: &mut Ctx, len: usize) -> Option<&mut [u8]> {
+    let from = ctx.buffer.checked_sub(len as u64)?;
+    if ctx.buffer_index == NONE || from < start_of(ctx.buffer_index) {
+        return None;
+    }
+    // SAFETY: the bytes are in the buffer, which is this thread's alone.
+    Some(unsafe { std::slice::from_raw_parts_mut(from as *mut u8, len) })
+}
+
 /// Appends an event.
 pub fn event(ctx: &mut Ctx, tag: u32, value: u64) {
     match tag {
