@@ -171,12 +171,15 @@ impl<'a> Run<'a> {
         loop {
             clock.look(&self.channel);
             let seen = self.channel.header().doorbell.load(Ordering::Acquire);
-            let alive = self.family.look(&self.channel);
+            let (mut alive, mut looked) = (self.family.look(&self.channel), Instant::now());
             while let Some(taken) = self.next(alive) {
                 self.raw_bytes += taken.len;
                 each(&self.channel, &taken)?;
-                // A program may fill buffers as fast as they are emptied.
+                // A program may fill buffers as fast as they are emptied, and need the places of processes that have ended.
                 self.heed_stop();
+                if looked.elapsed() > PATIENCE {
+                    (alive, looked) = (self.family.look(&self.channel), Instant::now());
+                }
             }
             let said = self.channel.header().ends.load(Ordering::Relaxed);
             if said != ends {

@@ -65,7 +65,8 @@ impl Family {
             std::collections::hash_map::Entry::Occupied(e) => e.into_mut(),
             std::collections::hash_map::Entry::Vacant(e) => match descriptor(os) {
                 Ok(fd) => e.insert(fd),
-                Err(_) => return false,
+                // Without a descriptor to spare nobody knows; whoever is gone is seen later.
+                Err(error) => return error.raw_os_error() != Some(libc::ESRCH),
             },
         };
         !has_ended(fd)

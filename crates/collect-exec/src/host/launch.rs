@@ -14,6 +14,7 @@ use ichnos_tap::{Layout, MOST_BUFFERS};
 
 use super::channel::Channel;
 use super::choice::Choice;
+use super::family::Family;
 use super::follow::Follower;
 use super::inject::{How, Order, inject};
 use super::remote::wait_stop;
@@ -25,6 +26,8 @@ use crate::{Error, engine};
 const BUFFERS: usize = MOST_BUFFERS;
 /// Bytes of each: large enough to make a switch cheap, small enough to stay in a cache level.
 const BUFFER_LEN: u64 = 256 << 10;
+/// Milliseconds after which one who waits for a program looks which processes of its tree have ended.
+const BETWEEN_LOOKS: i32 = 100;
 
 /// Whether the kernel chooses a program's addresses at random.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -224,8 +227,12 @@ impl Tracee {
         if let Some(input) = self.child.stdin.take() {
             drop(input);
         }
-        // An ordinary wait would also take the stops that belong to the follower.
-        await_end(self.child.id() as i32, -1)?;
+        // An ordinary wait would also take the stops that belong to the follower. The places of processes that have ended
+        // are needed for others.
+        let mut family = Family::default();
+        while !await_end(self.child.id() as i32, BETWEEN_LOOKS)? {
+            family.look(&self.channel);
+        }
         self.child.wait()
     }
 
@@ -251,8 +258,7 @@ fn drain(stream: Option<impl Read>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Waits until a child has ended, for some milliseconds or for ever (-1), without taking its
-/// status; whether it has.
+/// Waits until a child has ended, for some milliseconds, without taking its status; whether it has.
 fn await_end(pid: i32, time: i32) -> io::Result<bool> {
     // SAFETY: the call takes no pointer.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };

@@ -156,6 +156,14 @@ fn a_thousand_forks() {
     tortured_as("processes", &["forks", "1000"], &["forks", "100"]);
 }
 
+/// More processes than can live at once in a tree: those that have ended make room.
+#[test]
+fn thousands_of_forks_one_after_another() {
+    let program = guest::build("torture_processes.c", Link::Dynamic, &["-w"]);
+    let args = ["forks", "4200"];
+    assert_eq!(engine(&program, &args, What::Nothing), alone(&program, &args));
+}
+
 /// The least cache holds less than the start of a dynamic program takes, so it fills again and again, also
 /// while other threads run in it and while signals come.
 #[test]
