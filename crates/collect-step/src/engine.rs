@@ -28,7 +28,7 @@ use crate::live::Host;
 use crate::maps::{self, Change, Vma};
 use crate::stop::Stop;
 use crate::sys::{self, Patience, Resume, Tid};
-use crate::tracee::{Call, Process, State, Told, Tracee};
+use crate::tracee::{Call, Number, Process, State, Told, Tracee};
 use crate::{Config, Ending, Error};
 
 /// What an operation of the engine may fail with.
@@ -245,7 +245,7 @@ impl<'a, S: Sink> Engine<'a, S> {
     /// Whether a thread that is not its process's first is inside an exec.
     fn executes(&self, id: ThreadId) -> bool {
         let tracee = &self.tracees[id.index()];
-        let Call::Inside { number } = tracee.call else { return false };
+        let Call::Inside(Number::Of64(number)) = tracee.call else { return false };
         let execs = [libc::SYS_execve as u64, libc::SYS_execveat as u64].contains(&number);
         execs && tracee.tid != self.pid_of(id)
     }

@@ -13,7 +13,7 @@ use crate::disposition::read_action;
 use crate::engine::{Done, Engine, Fail, Turn};
 use crate::stop::{Stop, end_of_status};
 use crate::sys::{self, Patience, Resume, Tid};
-use crate::tracee::{Call, PendingSignal, State, Told};
+use crate::tracee::{Call, Number, PendingSignal, State, Told};
 use crate::{Vdso, auxv, launch};
 
 /// The kernel's own results for calls that it repeats or gives up after a signal
@@ -56,7 +56,7 @@ impl<S: Sink> Engine<'_, S> {
                 // A thread that was just made stops on its way out of the kernel, behind the end
                 // of the call that made it.
                 Call::Made => self.handle_syscall(id),
-                Call::Inside { .. } | Call::Born => self.go_on(id, Resume::Syscall, 0),
+                Call::Inside(_) | Call::Born => self.go_on(id, Resume::Syscall, 0),
             },
         }
     }
@@ -179,7 +179,7 @@ impl<S: Sink> Engine<'_, S> {
                 self.call_entered(id, pc)
             }
             Call::Born | Call::Made => self.call_returned(id, None),
-            Call::Inside { number } => self.call_returned(id, Some(number)),
+            Call::Inside(number) => self.call_returned(id, Some(number)),
         }
     }
 
@@ -208,7 +208,8 @@ impl<S: Sink> Engine<'_, S> {
             && args[0] == libc::SIGTRAP as u64
             && args[1] != 0;
         tracee.new_action = if sets_trap { read_action(tracee.tid, args[1]) } else { None };
-        tracee.call = Call::Inside { number };
+        tracee.call =
+            Call::Inside(if compat { Number::Of32(number) } else { Number::Of64(number) });
         self.out.event(id, &Event::Syscall { number, args })?;
         self.go_on(id, Resume::Syscall, 0)?;
         self.wait_a_little(id)
@@ -230,7 +231,7 @@ impl<S: Sink> Engine<'_, S> {
         Ok(Turn::Away)
     }
 
-    fn call_returned(&mut self, id: ThreadId, number: Option<u64>) -> Result<Turn, Fail<S>> {
+    fn call_returned(&mut self, id: ThreadId, number: Option<Number>) -> Result<Turn, Fail<S>> {
         let tracee = &mut self.tracees[id.index()];
         tracee.call = Call::Outside;
         if let Ok(mask) = sys::get_mask(tracee.tid) {
@@ -238,7 +239,7 @@ impl<S: Sink> Engine<'_, S> {
         }
         let regs = tracee.regs;
         let Some(number) = number else { return Ok(Turn::Go) };
-        if number == libc::SYS_rt_sigreturn as u64 {
+        if number == Number::Of64(libc::SYS_rt_sigreturn as u64) {
             self.out.event(id, &Event::SignalReturn { pc: GuestVa(regs.rip) })?;
             return Ok(Turn::Go);
         }
@@ -249,8 +250,13 @@ impl<S: Sink> Engine<'_, S> {
         if RESTARTS.contains(&result) {
             tracee.call = Call::Interrupted;
         }
-        self.out.event(id, &Event::SyscallReturn { number, result })?;
-        if may_change_maps(number) {
+        let (told, may_change) = match number {
+            Number::Of64(number) => (number, may_change_maps(number)),
+            // Few make any, so none is told from the others.
+            Number::Of32(number) => (number, true),
+        };
+        self.out.event(id, &Event::SyscallReturn { number: told, result })?;
+        if may_change {
             self.refresh_maps(id)?;
         }
         Ok(Turn::Go)

@@ -63,13 +63,21 @@ pub(crate) struct PendingSignal {
     pub(crate) code: i32,
 }
 
+/// A system call's number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Number {
+    Of64(u64),
+    /// As 32-bit programs have it, by `int 0x80`.
+    Of32(u64),
+}
+
 /// Where a thread is with respect to system calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
     /// In user code.
     Outside,
     /// Inside this call.
-    Inside { number: u64 },
+    Inside(Number),
     /// Inside the exec that renewed it: its return has no event.
     Born,
     /// Just made, and not seen stopped yet.
