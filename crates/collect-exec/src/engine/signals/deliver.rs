@@ -61,7 +61,7 @@ fn one(ctx: &mut Ctx, pending: &Pending) {
         return;
     }
     let (old_mask, alt) = (thread.mask, thread.alt);
-    tell(ctx, pending, action.handler);
+    let interrupted = ctx.rip;
     if action.flags & SA_RESETHAND != 0 {
         thread.actions.lock().reset(number);
     }
@@ -72,17 +72,16 @@ fn one(ctx: &mut Ctx, pending: &Pending) {
     let never = bit(libc::SIGKILL) | bit(libc::SIGSTOP);
     thread.mask = (old_mask | action.mask | itself) & !never;
     set_native_mask(thread.mask);
+    trace::event(ctx, words::LEFT, interrupted);
+    // Without a place for the frame the handler is never entered.
     if !frame::push(ctx, &action, pending, old_mask, &alt) {
+        trace::event(ctx, words::DEFAULT, libc::SIGSEGV as u64);
         default_now(libc::SIGSEGV);
         sys::die("a signal's frame could not be written");
     }
-}
-
-fn tell(ctx: &mut Ctx, pending: &Pending, handler: u64) {
-    trace::event(ctx, words::LEFT, ctx.rip);
     let code = pending.info[1] & 0xffff_ffff;
-    let numbers = pending.number as u64 | code << 32;
-    trace::numbers(ctx, words::SIGNAL, &[numbers, ctx.rip, handler]);
+    let numbers = number as u64 | code << 32;
+    trace::numbers(ctx, words::SIGNAL, &[numbers, interrupted, action.handler]);
 }
 
 /// Makes the program see a fault of its own that the engine found before the processor did.
