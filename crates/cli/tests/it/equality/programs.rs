@@ -43,6 +43,7 @@ pub fn inputs() -> Place {
     folder.write("bc.in", b"2^10\nquit\n");
     folder.write("make.in", b"all:\n\t@echo hello\n");
     folder.write("a.s", b".text\nnop\n");
+    good(native(folder, "as", &["-o", "a.o", "a.s"]));
     folder.write("in.json", b"{\"a\": [1, 2, {\"b\": \"c\"}], \"d\": null}\n");
     folder.write("in.ppm", b"P3 2 2 255 1 2 3 4 5 6 7 8 9 10 11 12\n");
     folder.write("a.c", b"int f(int x) { return x + 1; }\n");
@@ -127,8 +128,10 @@ pub const LIST: &[Case] = &[
     whole("find", &["find", "."]),
     whole("make", &["make", "-f", "make.in"]),
     whole("git", &["git", "--version"]),
+    whole("git hash-object", &["git", "hash-object", "in.txt"]),
     whole("as", &["as", "-o", "/dev/null", "a.s"]),
     whole("ld", &["ld", "--version"]),
+    whole("ld -r", &["ld", "-r", "-o", "/dev/null", "a.o"]),
     whole("lua", &["lua5.4", "-e", "local t={} for i=1,50 do t[i]=i*i end print(#t)"]),
     whole("perl", &["perl", "-e", "my %h=(a=>1,b=>2);print join(\",\",sort keys %h),\"\\n\""]),
     whole("sort", &["sort", "-n", "in.txt"]),
@@ -143,6 +146,7 @@ pub const LIST: &[Case] = &[
         &["bash-static", "-c", "for i in 1 2; do echo $i; done; echo $((6 * 7)) ${PATH%:*}"],
     ),
     made("zstd", &["zstd", "-q", "-c", "in.txt"]),
+    made("zstd -T2", &["zstd", "-T2", "-q", "-c", "in.txt"]),
     free("sort in parallel", &["sort", "--parallel=2", "-n", "in.txt"]),
     free("xz -T2", &["xz", "-T2", "-kc", "in.txt"]),
     free("pigz", &["pigz", "-p2", "-c", "in.txt"]),
