@@ -1,6 +1,7 @@
 /* Processes and threads in every way to make and end them, and calls by which a program watches or
    confines others and itself. `torture_processes forks N`, `threads N` and `together N` (threads that all
-   live at once) make a crowd. */
+   live at once) make a crowd; with one other argument what runs at once, depends on time, is watched by another or must not be is
+   left out. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -339,11 +340,12 @@ int main(int argc, char **argv) {
     self = argv[0];
     if (argc == 3 && !strcmp(argv[1], "child")) return 30 + atoi(argv[2]);
     if (argc == 3) return crowd(argv[1], atoi(argv[2]));
+    int steady = argc > 1;
     replace();
     raw_clones();
-    threads();
-    watch();
-    itself();
+    if (!steady) threads();
+    if (!steady) watch();
+    if (!steady) itself();
     confine();
     return 0;
 }
