@@ -66,6 +66,14 @@ const AWAKE: u32 = 64;
 const YOUNG: u64 = 1 << 17;
 const OLD_WATCHES: u64 = 2;
 
+/// The same where few words are written out: fewer than this for each of the last watches.
+const FEW: u64 = 16;
+const FEW_YOUNG: u64 = 1 << 13;
+const FEW_WATCHES: u64 = 16;
+
+/// Over about how many watches that is told.
+const LATELY: u64 = 256;
+
 /// Every so many watches copies are looked for.
 const COPY_WATCHES: u64 = 8;
 
@@ -179,6 +187,11 @@ pub(crate) struct Learner {
     /// How often [`Learner::watch`] was called, and how often it will be until only costly words are looked at.
     watches: u64,
     awake: u32,
+    /// Whether everything is looked at only now and then.
+    is_old: bool,
+    /// Words written out lately, as a sum that shrinks by one part in [`LATELY`] at each watch; and all up to the last one.
+    lately: u64,
+    told: u64,
     /// Wires that changed and are to be written down before the next execution.
     pub(crate) changes: Vec<(u32, Wire)>,
 }
@@ -196,6 +209,9 @@ impl Learner {
             misses: 0,
             watches: 0,
             awake: AWAKE,
+            is_old: false,
+            lately: 0,
+            told: 0,
             changes: Vec::new(),
         }
     }
@@ -223,8 +239,14 @@ impl Learner {
         } else {
             self.awake = self.awake.saturating_sub(1);
         }
-        // Later on, what is learned slowly is learned, too.
-        if self.watches > YOUNG && !self.watches.is_multiple_of(OLD_WATCHES) {
+        // Later on, what is learned slowly is learned, too. And where little is written out there is little to find.
+        self.lately += self.misses - self.told;
+        self.told = self.misses;
+        self.lately -= self.lately / LATELY;
+        let few = self.lately < FEW * LATELY;
+        let (young, often) = if few { (FEW_YOUNG, FEW_WATCHES) } else { (YOUNG, OLD_WATCHES) };
+        self.is_old = self.watches > young;
+        if self.is_old && !self.watches.is_multiple_of(often) {
             self.awake = 0;
         }
     }
@@ -381,7 +403,7 @@ impl Learner {
             self.give_up(slot);
         }
         let progress = &mut self.slots[slot as usize];
-        if self.awake == 0 && self.watches > YOUNG {
+        if self.awake == 0 && self.is_old {
             return;
         }
         if progress.study == 0 {

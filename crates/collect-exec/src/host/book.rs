@@ -7,6 +7,7 @@ use ichnos_base::{BlockId, GuestVa, Record, Shapes};
 use ichnos_isa_x86::Inst;
 use ichnos_trace::Step;
 
+use super::flat::{Brief, Flat, Sort};
 use super::program::Program;
 use super::varying::Varying;
 use crate::plan::{decode_all, plan_superblock};
@@ -56,6 +57,8 @@ pub struct Book {
     blocks: Vec<Option<Arc<Known>>>,
     /// The blocks of all ways.
     ways: Vec<Arc<Known>>,
+    /// The blocks as most executions need them.
+    pub flat: Flat,
 }
 
 impl Shapes for Book {
@@ -107,6 +110,14 @@ impl Book {
             };
             let known = Arc::new(known);
             self.ways.extend((0..known.program.ways()).map(|_| Arc::clone(&known)));
+            let sort = match known.varies {
+                Varies::No => Sort::Plain,
+                Varies::Stored(_) => Sort::Records,
+                Varies::Told => Sort::Told,
+            };
+            let (entry, first_way) = (known.entry, known.first_way);
+            let brief = Brief::new(entry, first_way, known.len() as u32, sort);
+            self.flat.add(head.first + i as u32, &piece.steps, brief);
             self.blocks[head.first as usize + i] = Some(known);
         }
         Some(())

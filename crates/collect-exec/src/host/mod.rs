@@ -8,6 +8,7 @@ mod choice;
 mod collect;
 mod control;
 mod family;
+mod flat;
 mod follow;
 mod gather;
 mod images;

@@ -15,7 +15,8 @@ use crate::words::{u32_at, u64_at};
 /// Registers as replay knows them; the last one is always zero.
 pub type Registers = [u64; Register::COUNT];
 
-const ZERO: u8 = (Register::COUNT - 1) as u8;
+/// The register that is always zero.
+pub const ZERO: u8 = (Register::COUNT - 1) as u8;
 
 /// Where a block ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,11 +86,9 @@ const _: () = assert!(size_of::<Op>() == 16);
 struct Exit {
     kind: ExitKind,
     target: GuestVa,
-    /// Records, operations, accesses and instructions before it.
+    /// Records and operations before it.
     records: usize,
     ops: usize,
-    accesses: usize,
-    insns: usize,
 }
 
 /// Where an instruction begins.
@@ -158,8 +157,7 @@ impl Program {
             Step::Flex { .. } => {}
             Step::Exit { kind, target } => {
                 let (records, ops) = (self.records.len(), self.ops.len());
-                let (accesses, insns) = (self.accesses.len(), self.insns.len());
-                self.exits.push(Exit { kind, target, records, ops, accesses, insns });
+                self.exits.push(Exit { kind, target, records, ops });
                 self.records.push(Record::Branch { taken: false, target });
             }
         }
@@ -179,56 +177,6 @@ impl Program {
     /// Whether a way ends with a branch that is taken.
     pub fn is_taken(&self, way: usize) -> bool {
         way < self.exits.len()
-    }
-
-    /// How many instructions a way has.
-    pub fn insns(&self, way: usize) -> usize {
-        self.exits.get(way).map_or(self.insns.len(), |exit| exit.insns)
-    }
-
-    /// The way that an execution took, if it is one of them: not if the block was cut, or if nobody
-    /// knows where it went.
-    #[inline]
-    pub fn way_of(&self, until: Until) -> Option<usize> {
-        if matches!(until, Until::Cut(_)) {
-            return None;
-        }
-        for (way, exit) in self.exits.iter().enumerate() {
-            match (exit.kind, until) {
-                (ExitKind::Direct, _) | (ExitKind::Indirect, Until::Next(_)) => return Some(way),
-                (ExitKind::Conditional, Until::Next(next)) if next == exit.target => {
-                    return Some(way);
-                }
-                (ExitKind::Conditional, Until::Next(_) | Until::End) => {}
-                _ => return None,
-            }
-        }
-        Some(self.exits.len())
-    }
-
-    /// Where an execution went that took one of the ways.
-    #[inline]
-    pub fn next(&self, way: usize, until: Until) -> GuestVa {
-        match (self.exits.get(way), until) {
-            (Some(Exit { kind: ExitKind::Direct, target, .. }), _) => *target,
-            (_, Until::Next(next)) => next,
-            _ => self.end,
-        }
-    }
-
-    /// Runs the block on one of its ways; only addresses come out.
-    #[inline]
-    pub fn run_way(&self, registers: &mut Registers, words: &[u8], way: usize, out: &mut Vec<u64>) {
-        let all = (self.ops.len(), self.accesses.len());
-        let (end, accesses) = self.exits.get(way).map_or(all, |exit| (exit.ops, exit.accesses));
-        let start = out.len();
-        out.resize(start + accesses, 0);
-        let mut places = out[start..].iter_mut();
-        self.run_ops(end, registers, words, &mut |to| {
-            if let Some(place) = places.next() {
-                *place = to;
-            }
-        });
     }
 
     /// Runs the block as far as it went. `words` holds at least [`Program::len`] bytes.
@@ -348,7 +296,8 @@ fn put(made: &mut [Record], record: u16, to: u64) {
     }
 }
 
-fn derive(registers: &Registers, value: Value) -> u64 {
+/// A value that is no sum.
+pub fn derive(registers: &Registers, value: Value) -> u64 {
     let get = |r: Register| get(registers, r.0);
     match value {
         Value::Sum(sum) => Op::sum(What::Sum, ZERO, sum).of(registers),

@@ -10,6 +10,7 @@ use ichnos_base::{BlockId, GuestVa, Record};
 use ichnos_trace::Register;
 
 use super::book::{Book, Known, Varies};
+use super::flat::{Brief, Sort};
 use super::program::{Registers, Until};
 use super::told::Told;
 use crate::plan;
@@ -19,6 +20,9 @@ use crate::words::{self, Run, u32_at, u64_at};
 const MANY: usize = 1 << 13;
 /// The same for blocks.
 const MANY_BLOCKS: usize = 1 << 11;
+
+/// So many bytes are behind a block's words where it is run: it may look at that many from anywhere in them.
+const SLACK: usize = 8;
 
 /// A stream that cannot be understood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,9 +135,8 @@ impl Stream {
         // The buffer is given back; what it says of the held block is still needed.
         if let Some(Held { identifier, at: at @ Some(_) }) = &mut self.held {
             let start = at.take().unwrap_or(0);
-            let len = book.get(*identifier).map_or(0, |block| block.len());
-            self.words.clear();
-            self.words.extend_from_slice(bytes.get(start..start + len).unwrap_or_default());
+            let len = book.flat.get(*identifier).map_or(0, |brief| brief.len);
+            keep(&mut self.words, bytes.get(start..start + len as usize).unwrap_or_default());
         }
         done
     }
@@ -159,15 +162,16 @@ impl Stream {
                 at += words::EVENT_LEN;
                 continue;
             }
-            let block = book.get(tag).ok_or(broken("a block is unknown"))?;
-            self.finish(Until::Next(block.entry), from, tell);
+            let brief = book.flat.get(tag).ok_or(broken("a block is unknown"))?;
+            self.finish(Until::Next(brief.entry), from, tell);
             self.tell_late(tell);
             if self.is_new(tag) {
+                let block = book.get(tag).ok_or(broken("a block is unknown"))?;
                 tell(&mut self.gathered, Item::Block(Arc::clone(block)));
             } else if self.gathered.is_much() {
                 tell(&mut self.gathered, Item::Many);
             }
-            at = self.hold(tag, block, bytes, at + 4).ok_or(broken("a block is cut"))?;
+            at = self.hold(tag, brief, bytes, at + 4).ok_or(broken("a block is cut"))?;
         }
         Ok(())
     }
@@ -241,14 +245,14 @@ impl Stream {
     fn hold(
         &mut self,
         identifier: u32,
-        block: &Known,
+        brief: &Brief,
         bytes: &[u8],
         mut at: usize,
     ) -> Option<usize> {
-        if matches!(block.varies, Varies::Told) {
+        if brief.sort == Sort::Told {
             at = self.hold_runs(bytes, at)?;
         }
-        let end = at + block.len();
+        let end = at + brief.len as usize;
         bytes.get(at..end)?;
         self.held = Some(Held { identifier, at: Some(at) });
         Some(end)
@@ -269,30 +273,34 @@ impl Stream {
     #[inline]
     fn finish(&mut self, until: Until, from: From<'_>, tell: &mut Tell<'_>) {
         let Some(held) = self.held.take() else { return };
-        let Some(block) = from.book.get(held.identifier) else { return };
-        if self.form == Form::Blocks
-            && matches!(block.varies, Varies::No)
-            && let Some(way) = block.program.way_of(until)
+        let Some(brief) = from.book.flat.get(held.identifier) else { return };
+        let len = brief.len as usize;
+        if let Some(at) = held.at
+            && from.bytes.len() < at + len + SLACK
+        {
+            keep(&mut self.words, from.bytes.get(at..at + len).unwrap_or_default());
+        }
+        let stored = held.at.and_then(|at| from.bytes.get(at..)).filter(|b| b.len() >= len + SLACK);
+        if self.form == Form::Blocks && brief.sort == Sort::Plain && !matches!(until, Until::Cut(_))
         {
             // A stretch of executions is one that follows its own ends.
-            if self.gathered.next != block.entry || !self.gathered.records.is_empty() {
+            if self.gathered.next != brief.entry || !self.gathered.records.is_empty() {
                 tell(&mut self.gathered, Item::Many);
             }
-            let stored = held
-                .at
-                .map_or(self.words.as_slice(), |at| from.bytes.get(at..).unwrap_or_default());
             let Gathered { ways, words, insns, next, .. } = &mut self.gathered;
-            *next = block.program.next(way, until);
-            ways.push(BlockId(block.first_way + way as u32));
-            *insns += block.program.insns(way) as u64;
-            block.program.run_way(&mut self.registers, stored, way, words);
-            settle_stack(&mut self.registers, &mut self.stack);
-            return;
+            let state = (&mut self.registers, stored.unwrap_or(&self.words));
+            if let Some(done) = from.book.flat.run(brief, until, state, words) {
+                ways.push(BlockId(done.way));
+                *insns += done.insns;
+                *next = done.next;
+                settle_stack(&mut self.registers, &mut self.stack);
+                return;
+            }
         }
         if !self.gathered.ways.is_empty() {
             tell(&mut self.gathered, Item::Many);
         }
-        let stored = held.at.map(|at| from.bytes.get(at..at + block.len()).unwrap_or_default());
+        let Some(block) = from.book.get(held.identifier) else { return };
         self.finish_records(block, stored, until);
     }
 
@@ -317,6 +325,13 @@ impl Stream {
             }
         }
     }
+}
+
+/// Keeps what a block stored, with room behind it.
+fn keep(words: &mut Vec<u8>, stored: &[u8]) {
+    words.clear();
+    words.extend_from_slice(stored);
+    words.extend([0; SLACK]);
 }
 
 /// A stack pointer that was told behind a block holds from its end on.
