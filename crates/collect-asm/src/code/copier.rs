@@ -1,14 +1,16 @@
 //! P_inst, or the only copy, as a list of instructions: piece by piece of its plan, with save points.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ichnos_base::GuestVa;
-use ichnos_flow::{Options, Piece, Plan, Set};
+use ichnos_flow::{Across, Options, Piece, Plan, Set};
 use ichnos_isa_x86::{Flow, Inst, Reg, Scratch};
 use ichnos_trace::Register;
 
+use super::carry::Carriers;
 use super::emit::{Emitter, Point, TAG, width};
+use super::function::Function;
 use super::image::Image;
 use super::plot::Plot;
 use super::points::{Planned, Points};
@@ -64,6 +66,7 @@ pub(crate) fn emit(
     for (group, plan) in planned.groups.iter().zip(planned.plans) {
         copier.group(group, plan)?;
     }
+    copier.emitter.hold_from(None);
     copier.emitter.lay_tails();
     let Copier { emitter, blocks, kinds, told: calls, .. } = copier;
     Ok(Emitted { emitter, blocks, kinds, calls })
@@ -99,6 +102,8 @@ impl Copier<'_> {
     fn group(&mut self, group: &Group, plan: &Plan) -> Result<(), Error> {
         let world = self.world;
         let insts: Vec<&Inst> = group.functions(world).flat_map(|f| &f.insts).collect();
+        let carriers = self.carriers(group, plan, &insts);
+        self.emitter.hold_from(None);
         for function in group.functions(world) {
             if let Some(points) = self.points {
                 self.emitter.entrance(points, function.start);
@@ -119,13 +124,26 @@ impl Copier<'_> {
             let code = self.image.bytes(from, len).unwrap_or_default();
             self.blocks.push(Block::new(piece, these, code.to_vec(), turns));
             for turn in 0..turns {
-                self.piece((piece, plan), these, (turn, turns), &ends)?;
+                self.piece((piece, plan), these, (turn, turns), (&ends, &carriers))?;
             }
             if self.lies_behind_jump() {
                 self.emitter.lay_ways();
             }
         }
         Ok(())
+    }
+
+    /// In which registers a group's blocks find their thread's place in the buffer. Where threads switch or a tool is called, all find
+    /// it in memory.
+    fn carriers(&mut self, group: &Group, plan: &Plan, insts: &[&Inst]) -> Carriers {
+        let simple = self.form == Form::Blocks && self.points.is_none() && self.calls.is_none();
+        if !simple || self.options.across != Across::All {
+            return Carriers::default();
+        }
+        let open =
+            |f: &'_ Function| [f.start].into_iter().chain(f.entries.clone()).chain(f.pads.clone());
+        let open: HashSet<GuestVa> = group.functions(self.world).flat_map(open).collect();
+        Carriers::new(plan, insts, &open, &mut self.scratch)
     }
 
     /// Whether control does not come to what is laid out next from what was laid out last.
@@ -140,7 +158,7 @@ impl Copier<'_> {
         (piece, plan): (&Piece, &Plan),
         insts: &[&Inst],
         (turn, turns): (usize, usize),
-        ends: &HashMap<GuestVa, GuestVa>,
+        (ends, carriers): (&HashMap<GuestVa, GuestVa>, &Carriers),
     ) -> Result<(), Error> {
         let world = self.world;
         let called = |to: GuestVa| world.group_of_start(to).is_some();
@@ -151,11 +169,15 @@ impl Copier<'_> {
             Some(f) if world.functions[f].compiled => Flags::Free,
             _ => Flags::Kept,
         };
+        let wished = carriers.wished(piece, insts);
         let mut saves = piece.saves.iter().peekable();
         let mut offset = TAG;
         for (i, inst) in piece.insns.clone().zip(insts) {
             let emitter = &mut self.emitter;
             emitter.begin(inst.pc(), turn);
+            if i == piece.insns.start && turn == 0 {
+                emitter.hold_from(carriers.expected(piece.entry));
+            }
             if let Some(points) = self.points.filter(|_| i == piece.insns.start && turn == 0) {
                 emitter.checks(points, inst.pc(), flags);
             }
@@ -168,10 +190,12 @@ impl Copier<'_> {
                 saves.by_ref().for_each(drop);
             }
             while let Some(save) = saves.next_if(|s| s.at == i) {
-                let point = Point { piece, save, identifier, inst, payload, turn, turns, used };
+                let point =
+                    Point { piece, save, identifier, inst, payload, turn, turns, used, wished };
                 emitter.save(&point, offset);
                 offset += save.stores.iter().map(|s| width(s.width)).sum::<usize>();
             }
+            emitter.carry(inst, (piece, i), (turn, turns), carriers);
             if let Some(calls) = self.calls {
                 emitter.tell_tool(calls, inst, block_at(insts, i - piece.insns.start));
             }
@@ -182,7 +206,9 @@ impl Copier<'_> {
             }
             let returns = site.filter(|(_, site)| site.function.operation.returns());
             match (inst.flow(), self.points.zip(self.ways.as_deref_mut())) {
-                _ if turns > 1 => emitter.turn(inst, (piece.entry, turn, turns - 1)),
+                _ if turns > 1 => {
+                    emitter.turn(inst, (piece.entry, turn, turns - 1), carriers);
+                }
                 (Flow::Call(_), _) => emitter.own(inst, called),
                 (Flow::Jump(_) | Flow::JumpIndirect, _)
                     if returns.is_some() && flags == Flags::Free =>
@@ -201,6 +227,9 @@ impl Copier<'_> {
                 emitter.after(payload);
             }
             let next = inst.next_pc();
+            if i + 1 == piece.insns.end && matches!(inst.flow(), Flow::Next | Flow::Syscall) {
+                emitter.give_behind(carriers.expected(next), next);
+            }
             let goes_on = inst.flow().falls_through()
                 || matches!(inst.flow(), Flow::Call(_) | Flow::CallIndirect);
             if goes_on && ends.contains_key(&next) {

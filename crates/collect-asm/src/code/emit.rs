@@ -18,6 +18,7 @@ use ichnos_flow::{Piece, SavePoint, Set, Store};
 use ichnos_isa_x86::{Flow, Gpr, Inst, Reg};
 use ichnos_trace::{Register, Width};
 
+use super::carry::{Carriers, Held};
 use super::convention::CALLER_SAVED;
 use super::flex::{Item, MaskWidth, Payload};
 use super::reference::{Midway, Run};
@@ -86,9 +87,11 @@ pub(crate) struct Emitter {
     pub(super) turn: u8,
     /// Whether control seldom comes to what is laid out.
     pub(super) seldom: bool,
-    /// Ways out of loops that were not laid out yet: turn and where they lead.
-    pub(super) ways: Vec<(u64, usize, GuestVa)>,
+    /// Ways out of loops that were not laid out yet.
+    pub(super) ways: Vec<LoopWay>,
     pub(super) next_way: u64,
+    /// Where the thread's place in its buffer is.
+    pub(super) held: Held,
     /// The run of references that was begun.
     pub(super) run: Option<Run>,
     /// From which instructions on how much of a run is done that is not told yet, or nothing.
@@ -100,6 +103,17 @@ pub(crate) struct Emitter {
     pub(super) tails_from: usize,
     /// Functions whose entries are events.
     pub(super) starts: HashSet<GuestVa>,
+}
+
+/// A way out of a loop.
+pub(super) struct LoopWay {
+    label: u64,
+    /// After how many turns, and where it leads.
+    turns: usize,
+    to: GuestVa,
+    /// Where the place in the buffer is, and where it is to be.
+    held: Held,
+    expected: Option<u8>,
 }
 
 /// What a save point knows of its block.
@@ -117,6 +131,8 @@ pub(crate) struct Point<'a> {
     pub(crate) turns: usize,
     /// Registers that the block's instructions use.
     pub(crate) used: Set,
+    /// Registers of which one would be wanted to hold the place afterwards.
+    pub(crate) wished: Set,
 }
 
 pub(crate) fn name(number: u8) -> Name {
@@ -165,7 +181,7 @@ pub(super) fn narrow(number: u8) -> Name {
 
 /// A word of the thread's context.
 pub(super) fn context(offset: i64) -> MemoryOperand {
-    MemoryOperand::new(Name::None, Name::None, 1, offset, 4, false, Name::GS)
+    MemoryOperand::new(Name::None, Name::None, 1, offset, 8, false, Name::GS)
 }
 
 pub(super) fn at(pointer: u8, offset: i64) -> MemoryOperand {
@@ -212,8 +228,12 @@ impl Emitter {
     }
 
     pub(super) fn advance(&mut self, pointer: u8, by: usize) {
-        self.push(Instruction::with2(Code::Lea_r64_m, name(pointer), at(pointer, by as i64)));
+        self.move_on(pointer, by);
         self.store(context(PLACE), pointer);
+    }
+
+    fn move_on(&mut self, pointer: u8, by: usize) {
+        self.push(Instruction::with2(Code::Lea_r64_m, name(pointer), at(pointer, by as i64)));
     }
 
     pub(super) fn site(&mut self, begin: usize, from: usize) {
@@ -268,26 +288,36 @@ impl Emitter {
         }
     }
 
-    /// Tells that a loop was left after so many turns, on the way to `to`.
-    pub(crate) fn left(&mut self, turns: usize, to: GuestVa) {
+    /// Tells that a loop was left after so many turns, on the way to `to`, where the place is expected somewhere.
+    fn left(&mut self, turns: usize, to: GuestVa, expected: Option<u8>) {
         const POINTER: u8 = 11;
         (self.pc, self.turn, self.seldom) = (to, turns as u8, true);
         let begin = self.instrs.len();
-        self.store(context(ASIDE), POINTER);
-        let from = self.instrs.len();
-        self.load(POINTER, context(PLACE));
-        self.tag(POINTER, turns::tag(turns));
-        self.advance(POINTER, TAG);
-        self.site(begin, from);
-        self.load(POINTER, context(ASIDE));
+        if let Some(pointer) = self.held.pointer() {
+            // Also if memory has it: a full buffer is exchanged in the register then.
+            self.holds_alone(pointer);
+            self.tag(pointer, turns::tag(turns));
+            self.move_on(pointer, TAG);
+            self.site(begin, begin);
+        } else {
+            self.store(context(ASIDE), POINTER);
+            let from = self.instrs.len();
+            self.load(POINTER, context(PLACE));
+            self.tag(POINTER, turns::tag(turns));
+            self.advance(POINTER, TAG);
+            self.site(begin, from);
+            self.load(POINTER, context(ASIDE));
+        }
+        self.give(expected);
         self.not_stored_yet();
     }
 
     /// Lays out the ways out of loops that were met since the last time.
     pub(crate) fn lay_ways(&mut self) {
-        for (label, turns, to) in std::mem::take(&mut self.ways) {
+        for LoopWay { label, turns, to, held, expected } in std::mem::take(&mut self.ways) {
             self.label = WAY | label;
-            self.left(turns, to);
+            self.hold(held);
+            self.left(turns, to, expected);
             self.jump(self.to(to));
             self.not_stored_yet();
         }
@@ -299,37 +329,44 @@ impl Emitter {
     }
 
     /// The name of a way out of a loop in a turn.
-    fn way(&mut self, turn: usize, to: GuestVa) -> u64 {
-        if turn == 0 {
+    fn way(&mut self, turns: usize, to: GuestVa, carriers: &Carriers) -> u64 {
+        if turns == 0 {
             return self.to(to);
         }
         self.next_way += 1;
-        self.ways.push((self.next_way, turn, to));
+        let (label, held, expected) = (self.next_way, self.held, carriers.expected(to));
+        self.ways.push(LoopWay { label, turns, to, held, expected });
         WAY | self.next_way
     }
 
     /// A loop's own instruction in one of its turns; `last` is the last turn.
-    pub(crate) fn turn(&mut self, inst: &Inst, (entry, turn, last): (GuestVa, usize, usize)) {
+    pub(crate) fn turn(
+        &mut self,
+        inst: &Inst,
+        (entry, turn, last): (GuestVa, usize, usize),
+        carriers: &Carriers,
+    ) {
         let mut raw = *inst.raw();
         match inst.flow() {
             Flow::Jump(_) | Flow::Cond(_) if turn == last && is_to(inst, entry) => {
                 raw.set_near_branch64(COPY | entry.0);
                 self.push(Ok(raw));
                 if inst.flow() != Flow::Jump(entry) {
-                    self.left(turn, inst.next_pc());
+                    let next = inst.next_pc();
+                    self.left(turn, next, carriers.expected(next));
                 }
             }
             // The next turn follows; unwinding tables may speak of the place.
             Flow::Jump(_) if turn == 0 => self.push(Ok(Instruction::with(Code::Nopd))),
             Flow::Jump(_) => {}
             Flow::Cond(to) if to == entry => {
-                let way = self.way(turn, inst.next_pc());
+                let way = self.way(turn, inst.next_pc(), carriers);
                 raw.negate_condition_code();
                 raw.set_near_branch64(way);
                 self.push(Ok(raw));
             }
             Flow::Cond(to) => {
-                let way = self.way(turn, to);
+                let way = self.way(turn, to, carriers);
                 raw.set_near_branch64(way);
                 self.push(Ok(raw));
             }
@@ -350,14 +387,21 @@ impl Emitter {
         }
         let bytes = point.piece.bytes();
         let len = TAG + point.turns * bytes + point.payload.map_or(0, Payload::len);
-        let (pointer, aside) = choose(point.taken(), point.save.live.registers, point.used);
+        let held = self.held.pointer();
+        let carrier = held.or_else(|| point.carrier().filter(|_| first));
+        let (pointer, aside) = match carrier {
+            Some(carrier) => (carrier, false),
+            None => choose(point.taken(), point.save.live.registers, point.used),
+        };
         let checks = if first { self.checks_from.take() } else { None };
         let begin = checks.unwrap_or(self.instrs.len());
         if aside {
             self.store(context(ASIDE), pointer);
         }
         let from = self.instrs.len();
-        self.load(pointer, context(PLACE));
+        if held.is_none() {
+            self.load(pointer, context(PLACE));
+        }
         if first {
             let later = point.piece.saves.len() > 1 || point.turns > 1 && bytes > 0;
             if later || point.payload.is_some() {
@@ -376,8 +420,14 @@ impl Emitter {
             if let Some(payload) = point.payload {
                 self.payload(payload, pointer, TAG as i64 + point.piece.bytes() as i64);
             }
-            self.advance(pointer, len);
-            self.site(begin, from);
+            if carrier.is_some() {
+                self.move_on(pointer, len);
+                self.site(begin, from);
+                self.holds_alone(pointer);
+            } else {
+                self.advance(pointer, len);
+                self.site(begin, from);
+            }
         }
         if aside {
             self.load(pointer, context(ASIDE));
@@ -485,6 +535,15 @@ impl Emitter {
 }
 
 impl Point<'_> {
+    /// A register that can hold the place from the block's beginning on, if one is wanted.
+    fn carrier(&self) -> Option<u8> {
+        let stored: Set =
+            self.piece.saves.iter().flat_map(|s| &s.stores).map(|s| s.register).collect();
+        let taken = self.save.live.registers.or(self.taken()).or(stored);
+        let free = CALLER_SAVED.and(self.wished).without(taken);
+        POINTERS.into_iter().find(|r| free.has(Register(*r)))
+    }
+
     /// Registers that cannot be the pointer: those that are stored or form an address here.
     fn taken(&self) -> Set {
         let stored: Set = self.save.stores.iter().map(|s| s.register).collect();

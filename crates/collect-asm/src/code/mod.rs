@@ -1,6 +1,7 @@
 //! From a program and its notes to its second copy: functions, plans, layout, roadmap.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod carry;
 mod chain;
 mod clone;
 mod convention;

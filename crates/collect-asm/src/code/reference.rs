@@ -165,7 +165,8 @@ impl Run {
 /// Where the place in the buffer does not tell what was done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Midway {
-    /// Inside a run: so many bytes from where this register points are of instructions that are done.
+    /// Inside a run, or where the place is carried in a register: so many bytes from where this register points are of
+    /// instructions that are done.
     Behind { pointer: u8, bytes: u64 },
     /// So many bytes before the place are of an instruction that is not done.
     Ahead { bytes: u64 },
@@ -253,6 +254,7 @@ impl Emitter {
             pointer,
             bytes: (stored * REFERENCE_LEN) as u64,
         });
+        let next = next.or_else(|| self.held.midway());
         if next != last {
             self.midways.push((self.instrs.len(), next));
         }

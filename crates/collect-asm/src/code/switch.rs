@@ -245,7 +245,7 @@ impl Emitter {
     }
 
     /// What was laid out since `begin` comes before the record of the block that begins here.
-    fn unstored(&mut self, begin: usize) {
+    pub(super) fn unstored(&mut self, begin: usize) {
         let end = self.instrs.len();
         self.sites.push(Site { begin, from: begin, to: begin, stored: end });
     }

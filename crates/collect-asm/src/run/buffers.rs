@@ -135,9 +135,8 @@ impl Tracer<'_> {
         let process = self.processes.get(&thread.pid);
         let Some((process, lane)) = process.zip(thread.lanes.last()) else { return 0 };
         match process.images.midway(regs.rip) {
-            Some(Midway::Behind { pointer, bytes }) => {
-                let place = register(regs, pointer).wrapping_add(bytes);
-                self.pool.set_word(self.pool.layout().context(lane.context), place);
+            Some(Midway::Behind { .. }) => {
+                self.carried(task, regs);
                 0
             }
             Some(Midway::Ahead { bytes }) if returns == Returns::Seen => {
@@ -146,6 +145,18 @@ impl Tracer<'_> {
             }
             _ => 0,
         }
+    }
+
+    /// If a thread carries its place in the buffer in a register, memory learns it: the register, and how far it is behind.
+    pub(super) fn carried(&self, task: Task, regs: &Regs) -> Option<(u8, u64)> {
+        let thread = self.threads.get(&task.0)?;
+        let process = self.processes.get(&thread.pid)?;
+        let Some(Midway::Behind { pointer, bytes }) = process.images.midway(regs.rip) else {
+            return None;
+        };
+        let place = register(regs, pointer).wrapping_add(bytes);
+        self.pool.set_word(self.pool.layout().context(thread.lanes.last()?.context), place);
+        Some((pointer, bytes))
     }
 
     /// A context's place in its buffer goes on by so many bytes.
@@ -169,6 +180,7 @@ impl Tracer<'_> {
         let process = self.processes.get(&thread.pid);
         let again = process.and_then(|p| p.images.restart(regs.rip));
         let Some(again) = again else { return Ok(false) };
+        let carried = self.carried(task, &regs);
         let to = self.filled(context, buffer);
         self.tell(Message::Words { thread: id, lane: context, buffer, to, last: true });
         let waits = self.seen.waits;
@@ -185,6 +197,10 @@ impl Tracer<'_> {
         if let Some(lane) = lane {
             lane.buffer = buffer;
         }
+        if let Some((pointer, bytes)) = carried {
+            let place = TAP + self.pool.layout().buffer(buffer);
+            *register_mut(&mut regs, pointer) = place.wrapping_sub(bytes);
+        }
         regs.rip = again;
         task.set_regs(&regs).map_err(failed)?;
         Ok(true)
@@ -192,23 +208,28 @@ impl Tracer<'_> {
 }
 
 /// A general register by its number.
-const fn register(regs: &Regs, number: u8) -> u64 {
+fn register(regs: &Regs, number: u8) -> u64 {
+    let mut regs = *regs;
+    *register_mut(&mut regs, number)
+}
+
+const fn register_mut(regs: &mut Regs, number: u8) -> &mut u64 {
     match number {
-        0 => regs.rax,
-        1 => regs.rcx,
-        2 => regs.rdx,
-        3 => regs.rbx,
-        4 => regs.rsp,
-        5 => regs.rbp,
-        6 => regs.rsi,
-        7 => regs.rdi,
-        8 => regs.r8,
-        9 => regs.r9,
-        10 => regs.r10,
-        11 => regs.r11,
-        12 => regs.r12,
-        13 => regs.r13,
-        14 => regs.r14,
-        _ => regs.r15,
+        0 => &mut regs.rax,
+        1 => &mut regs.rcx,
+        2 => &mut regs.rdx,
+        3 => &mut regs.rbx,
+        4 => &mut regs.rsp,
+        5 => &mut regs.rbp,
+        6 => &mut regs.rsi,
+        7 => &mut regs.rdi,
+        8 => &mut regs.r8,
+        9 => &mut regs.r9,
+        10 => &mut regs.r10,
+        11 => &mut regs.r11,
+        12 => &mut regs.r12,
+        13 => &mut regs.r13,
+        14 => &mut regs.r14,
+        _ => &mut regs.r15,
     }
 }

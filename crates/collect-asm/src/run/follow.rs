@@ -365,7 +365,11 @@ impl<'a> Tracer<'a> {
             0 => EndStatus::Exited((status >> 8 & 0xff) as i32),
             signal => EndStatus::Killed(signal as i32),
         };
-        let at = task.regs().ok().and_then(|regs| self.place(task, &regs));
+        let regs = task.regs().ok();
+        let at = regs.as_ref().and_then(|regs| self.place(task, regs));
+        if let Some(regs) = &regs {
+            self.carried(task, regs);
+        }
         self.end_thread(task, at.unwrap_or(Where::Unknown), status);
         self.go_on(task, 0)
     }
