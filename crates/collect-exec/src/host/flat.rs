@@ -3,7 +3,7 @@
 //!
 //! Most of the time of reading a stream would go by at branches that cannot be foreseen and at lines that are not in the cache. So
 //! operations are all of one form, which sets a register, puts out an address and takes bytes of the stream whether that is wanted or not: what
-//! is not wanted goes to a register that nobody reads, is overwritten by the next address, or is masked.
+//! is not wanted goes to a register that nobody reads, is taken back, or is masked.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::GuestVa;
@@ -60,9 +60,8 @@ struct Exit {
     target: GuestVa,
     /// Nothing for the end.
     kind: Option<ExitKind>,
-    /// Operations, accesses and instructions before it.
+    /// Operations and instructions before it.
     ops: u16,
-    accesses: u16,
     insns: u16,
 }
 
@@ -124,8 +123,7 @@ impl Flat {
         }
         if brief.sort == Sort::Plain {
             let first = self.ops.len();
-            let mut layout =
-                Layout { flat: self, first, pc: brief.entry, at: 0, accesses: 0, insns: 0 };
+            let mut layout = Layout { flat: self, first, pc: brief.entry, at: 0, insns: 0 };
             steps.iter().for_each(|step| layout.step(step));
             layout.exit(None, layout.pc);
         }
@@ -148,10 +146,7 @@ impl Flat {
     ) -> Option<Execution> {
         let (way, exit) = self.left(brief, until)?;
         let ops = self.ops.get(brief.first_op as usize..)?.get(..usize::from(exit.ops))?;
-        // One place more than there are addresses, for what is none.
-        words.reserve(usize::from(exit.accesses) + 1);
-        let out = words.spare_capacity_mut();
-        let mut place = 0;
+        let mut len = words.len();
         for op in ops {
             let taken = u64_at(stored, usize::from(op.at)).unwrap_or(0) & op.take;
             let mut value = (get(registers, op.base) & !op.take)
@@ -162,12 +157,11 @@ impl Flat {
                 value = self.values.get(op.disp as usize).map_or(0, |v| derive(registers, *v));
             }
             registers[usize::from(op.register) % Register::COUNT] = value;
-            out[place].write(value);
-            place += usize::from(op.access);
+            // Taken back if it is no address.
+            words.push(value);
+            len += usize::from(op.access);
+            words.truncate(len);
         }
-        let len = words.len() + place;
-        // SAFETY: each of the places before the last one was written, and was within the capacity, when the next one became the last.
-        unsafe { words.set_len(len) };
         let next = match (exit.kind, until) {
             (None | Some(ExitKind::Conditional | ExitKind::Indirect), Until::Next(next)) => next,
             _ => exit.target,
@@ -204,7 +198,6 @@ struct Layout<'a> {
     first: usize,
     pc: GuestVa,
     at: u16,
-    accesses: u16,
     insns: u16,
 }
 
@@ -241,7 +234,6 @@ impl Layout<'_> {
                     }
                 }
                 self.last(|op| op.access = 1);
-                self.accesses += 1;
             }
             Step::Flex { .. } => {}
             Step::Exit { kind, target } => self.exit(Some(kind), target),
@@ -264,8 +256,7 @@ impl Layout<'_> {
 
     fn exit(&mut self, kind: Option<ExitKind>, target: GuestVa) {
         let ops = (self.flat.ops.len() - self.first) as u16;
-        let (accesses, insns) = (self.accesses, self.insns);
-        self.flat.exits.push(Exit { target, kind, ops, accesses, insns });
+        self.flat.exits.push(Exit { target, kind, ops, insns: self.insns });
     }
 }
 
