@@ -36,7 +36,7 @@ const LIST: &str = "\
            alone; names of programs: those alone
   mptrace  the tables of the MPTRACE paper: code expansion and dilation of programs built by
            `ichnos cc`, for each level of the planner (fetches sources, takes long);
-           --quick: the kernels alone, on short inputs
+           --quick: the kernels alone, on short inputs; names of levels or programs: those alone
   popspy   what tracing unmodified executables costs, beside Valgrind's tools (takes minutes);
            long, stored, short, start, memory: these parts alone; --rounds N; --elapsed: not processor
            time; `stored` is elapsed time until the program has ended, and until its trace is complete
@@ -71,11 +71,7 @@ pub fn dispatch(args: &[String]) -> Result<()> {
             Some(other) => bail!("expected --once, found `{other}`"),
         },
         "calvin" => calvin::print(&args[1..]),
-        "mptrace" => match args.get(1).map(String::as_str) {
-            None => mptrace::print(mptrace::Extent::Whole),
-            Some("--quick") => mptrace::print(mptrace::Extent::Quick),
-            Some(other) => bail!("expected --quick, found `{other}`"),
-        },
+        "mptrace" => mptrace::print(args.get(1..).unwrap_or_default()),
         "convert" => run::cargo(&["bench", "-q", "-p", "ichnos-convert"]),
         other => bail!("there is no measurement `{other}`; `cargo xtask bench` lists them"),
     }

@@ -53,24 +53,62 @@ struct Figures {
     all: f64,
 }
 
-/// Prints the tables.
-pub fn print(extent: Extent) -> Result<()> {
+/// What is asked for.
+struct Plan {
+    extent: Extent,
+    /// Levels of the planner; all if none is named.
+    levels: Vec<&'static str>,
+    /// Names of programs; all if there are none.
+    names: Vec<String>,
+}
+
+impl Plan {
+    fn parse(args: &[String]) -> Self {
+        let mut plan = Self { extent: Extent::Whole, levels: Vec::new(), names: Vec::new() };
+        for arg in args {
+            match LEVELS.iter().find(|level| *level == arg) {
+                _ if arg == "--quick" => plan.extent = Extent::Quick,
+                Some(level) => plan.levels.push(level),
+                None => plan.names.push(arg.clone()),
+            }
+        }
+        if plan.levels.is_empty() {
+            plan.levels = LEVELS.to_vec();
+        }
+        plan
+    }
+
+    /// The programs that are wanted; an error if a name is nobody's.
+    fn choose(&self, programs: Vec<Program>) -> Result<Vec<Program>> {
+        let all: Vec<_> = programs.iter().map(|program| program.name).collect();
+        if let Some(name) = self.names.iter().find(|name| !all.contains(&name.as_str())) {
+            bail!("`{name}` is no level and no program; programs: {}", all.join(", "));
+        }
+        let wanted = |program: &Program| self.names.iter().any(|name| name == program.name);
+        Ok(programs.into_iter().filter(|p| self.names.is_empty() || wanted(p)).collect())
+    }
+}
+
+/// Prints the tables: of all levels and programs, or of those named.
+pub fn print(args: &[String]) -> Result<()> {
+    let plan = Plan::parse(args);
     run::cargo(&["build", "--release", "-q", "-p", "ichnos-cli"])?;
     let folder = run::root().join("target/bench/mptrace");
     std::fs::create_dir_all(&folder)?;
     inputs::write(&folder)?;
     let mut programs = kernels(&folder)?;
-    if extent == Extent::Whole {
+    if plan.extent == Extent::Whole {
         programs.extend(projects(&folder)?);
     }
+    let programs = plan.choose(programs)?;
     println!(
         "middle of {ROUNDS} rounds; dilation: processor time over native, all runs of a round beside each other\n"
     );
-    expansion_heading();
+    expansion_heading(&plan.levels);
     let mut rows = Vec::new();
     for program in &programs {
-        let args = if extent == Extent::Whole { &program.long } else { &program.short };
-        let (native, figures) = measure(&folder, program, args)?;
+        let args = if plan.extent == Extent::Whole { &program.long } else { &program.short };
+        let (native, figures) = measure(&folder, (program, args), &plan.levels)?;
         print!("{:<12} {:>8}", program.name, figures[0].sizes[0]);
         for f in &figures {
             print!("  {:>5.2} {:>5.2}", f.sizes[1] / f.sizes[0], f.sizes[2] / f.sizes[0]);
@@ -78,24 +116,29 @@ pub fn print(extent: Extent) -> Result<()> {
         println!();
         rows.push((program.name, native, figures));
     }
-    dilation("own", &rows, |f| f.own);
-    dilation("all", &rows, |f| f.all);
+    dilation("own", &plan.levels, &rows, |f| f.own);
+    dilation("all", &plan.levels, &rows, |f| f.all);
     stored(&folder, &programs)
 }
 
-fn expansion_heading() {
+fn expansion_heading(levels: &[&str]) {
     println!("instructions of code, and how many times that: all of the copy, its mainline");
     print!("{:<12} {:>8}", "program", "original");
-    LEVELS.iter().for_each(|level| print!("  {level:>11}"));
+    levels.iter().for_each(|level| print!("  {level:>11}"));
     println!();
 }
 
-fn dilation(what: &str, rows: &[(&str, f64, Vec<Figures>)], of: impl Fn(&Figures) -> f64) {
+fn dilation(
+    what: &str,
+    levels: &[&str],
+    rows: &[(&str, f64, Vec<Figures>)],
+    of: impl Fn(&Figures) -> f64,
+) {
     println!("\ndilation, {what}");
     print!("{:<12} {:>9}", "program", "native s");
-    LEVELS.iter().for_each(|level| print!(" {level:>11}"));
+    levels.iter().for_each(|level| print!(" {level:>11}"));
     println!();
-    let mut products = [0.0; LEVELS.len()];
+    let mut products = vec![0.0; levels.len()];
     for (name, native, figures) in rows {
         print!("{name:<12} {native:>9.3}");
         for (figure, product) in figures.iter().zip(&mut products) {
@@ -155,10 +198,14 @@ fn stored(folder: &Path, programs: &[Program]) -> Result<()> {
     Ok(())
 }
 
-/// Native time and the figures of all levels.
-fn measure(folder: &Path, program: &Program, args: &[String]) -> Result<(f64, Vec<Figures>)> {
+/// Native time and the figures of some levels.
+fn measure(
+    folder: &Path,
+    (program, args): (&Program, &[String]),
+    levels: &[&str],
+) -> Result<(f64, Vec<Figures>)> {
     let commands: Vec<_> = std::iter::once(program.command(&[], args))
-        .chain(LEVELS.iter().map(|level| program.command(&dropping(level), args)))
+        .chain(levels.iter().map(|level| program.command(&dropping(level), args)))
         .collect();
     let (mut all, mut own, mut figures) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
