@@ -63,19 +63,25 @@ struct Plan {
 }
 
 impl Plan {
-    fn parse(args: &[String]) -> Self {
+    fn parse(args: &[String]) -> Result<Self> {
         let mut plan = Self { extent: Extent::Whole, levels: Vec::new(), names: Vec::new() };
         for arg in args {
             match LEVELS.iter().find(|level| *level == arg) {
                 _ if arg == "--quick" => plan.extent = Extent::Quick,
                 Some(level) => plan.levels.push(level),
+                None if arg.starts_with('-') => {
+                    bail!(
+                        "expected --quick, a level ({}) or a program, found `{arg}`",
+                        LEVELS.join(", ")
+                    )
+                }
                 None => plan.names.push(arg.clone()),
             }
         }
         if plan.levels.is_empty() {
             plan.levels = LEVELS.to_vec();
         }
-        plan
+        Ok(plan)
     }
 
     /// The programs that are wanted; an error if a name is nobody's.
@@ -91,7 +97,7 @@ impl Plan {
 
 /// Prints the tables: of all levels and programs, or of those named.
 pub fn print(args: &[String]) -> Result<()> {
-    let plan = Plan::parse(args);
+    let plan = Plan::parse(args)?;
     run::cargo(&["build", "--release", "-q", "-p", "ichnos-cli"])?;
     let folder = run::root().join("target/bench/mptrace");
     std::fs::create_dir_all(&folder)?;

@@ -134,8 +134,8 @@ impl Flat {
         self.blocks[place] = brief;
     }
 
-    /// Runs a plain block whose words are stored there, with eight bytes or more behind them; the addresses of its accesses are appended. Nothing if it was
-    /// cut, or if nobody knows where it went.
+    /// Runs a plain block whose words are stored there, with eight bytes or more behind them; the addresses of its accesses are
+    /// appended. Nothing if it was cut, or if nobody knows where it went.
     #[inline]
     pub fn run(
         &self,

@@ -2,7 +2,7 @@
 //! made, and the few operations that put addresses into them.
 //!
 //! A run copies the records as far as the block went and then works off the operations up to
-//! there. Whoever needs no records is told the *way* instead, which is a number, and the addresses: a way is a block
+//! there. Whoever needs no records is told the *way* instead, which is a number, and the addresses (`flat`): a way is a block
 //! left at one of its exits, or run to its end. Which way a block was left follows from where the thread went next: the planner's superblocks
 //! are such that no two of a block's exits lead to one place.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -42,12 +42,10 @@ pub struct Program {
     values: Vec<Value>,
     exits: Vec<Exit>,
     insns: Vec<Start>,
-    /// The address behind the last instruction.
-    end: GuestVa,
     len: usize,
 }
 
-/// An operation, in two words: programs are read for every execution.
+/// An operation, in two words.
 #[derive(Clone, Copy, Debug)]
 struct Op {
     what: What,
@@ -108,7 +106,6 @@ impl Program {
         for step in steps {
             program.step(step, &mut pc);
         }
-        program.end = pc;
         program
     }
 
@@ -193,24 +190,12 @@ impl Program {
         out.extend_from_slice(self.records.get(..records).unwrap_or_default());
         let made = &mut out[start..];
         let mut accesses = self.accesses.iter();
-        self.run_ops(ops, registers, words, &mut |to| {
+        let mut put = |to: u64| {
             if let Some(record) = accesses.next() {
                 put(made, *record, to);
             }
-        });
-        out.extend(branch);
-    }
-
-    /// Works off operations; `put` is told the addresses of records, in order.
-    #[inline(always)]
-    fn run_ops(
-        &self,
-        end: usize,
-        registers: &mut Registers,
-        words: &[u8],
-        put: &mut impl FnMut(u64),
-    ) {
-        for op in self.ops.get(..end).unwrap_or_default() {
+        };
+        for op in self.ops.get(..ops).unwrap_or_default() {
             let at = usize::from(op.at);
             match op.what {
                 What::Sum => set(registers, op.register, op.of(registers)),
@@ -228,6 +213,7 @@ impl Program {
                 }
             }
         }
+        out.extend(branch);
     }
 
     /// How many records and operations belong to an execution, and the branch that ends it.

@@ -275,14 +275,12 @@ impl Stream {
         let Some(held) = self.held.take() else { return };
         let Some(brief) = from.book.flat.get(held.identifier) else { return };
         let len = brief.len as usize;
-        if let Some(at) = held.at
-            && from.bytes.len() < at + len + SLACK
-        {
-            keep(&mut self.words, from.bytes.get(at..at + len).unwrap_or_default());
+        let rest = held.at.map(|at| from.bytes.get(at..).unwrap_or_default());
+        let stored = rest.filter(|rest| rest.len() >= len + SLACK);
+        if let Some(rest) = rest.filter(|_| stored.is_none()) {
+            keep(&mut self.words, rest.get(..len).unwrap_or_default());
         }
-        let stored = held.at.and_then(|at| from.bytes.get(at..)).filter(|b| b.len() >= len + SLACK);
-        if self.form == Form::Blocks && brief.sort == Sort::Plain && !matches!(until, Until::Cut(_))
-        {
+        if self.form == Form::Blocks && brief.sort == Sort::Plain {
             // A stretch of executions is one that follows its own ends.
             if self.gathered.next != brief.entry || !self.gathered.records.is_empty() {
                 tell(&mut self.gathered, Item::Many);
