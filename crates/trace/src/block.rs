@@ -80,6 +80,15 @@ pub struct Shape {
 
 const _: () = assert!(std::mem::offset_of!(Shape, template) <= 64);
 
+impl Shape {
+    /// Whether the block has no instruction, and so no records: it only says what registers hold.
+    #[inline]
+    #[must_use]
+    pub const fn is_silent(&self) -> bool {
+        self.tally.insns == 0
+    }
+}
+
 /// What one execution of a block counts, in little room: it is looked at for every execution.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
@@ -94,7 +103,8 @@ pub struct Tally {
 
 impl Tally {
     /// A block has at most [`MAX_STEPS`] steps, so the numbers fit.
-    const fn new(totals: &Totals) -> Self {
+    #[must_use]
+    pub const fn new(totals: &Totals) -> Self {
         Self {
             insns: totals.insns as u16,
             loads: totals.loads as u16,

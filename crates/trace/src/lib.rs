@@ -42,6 +42,7 @@ mod copy;
 mod digest;
 mod error;
 mod event_codec;
+pub mod flat;
 mod flex;
 mod hash;
 mod header;

@@ -54,6 +54,9 @@ pub enum Leave {
     /// Nobody saw where control went: the first exit that is not direct has no branch
     /// record, and nothing is known of what comes after it.
     Unknown,
+    /// The instruction at this address of the block did not retire: the execution ended before it, without a branch. If there
+    /// is none, nothing is said.
+    Cut(GuestVa),
 }
 
 impl Leave {
@@ -66,7 +69,7 @@ impl Leave {
             Self::Unknown if kind != ExitKind::Direct => return None,
             Self::Unknown => None,
             Self::Next(next) => Some(next),
-            Self::Silent => None,
+            Self::Silent | Self::Cut(_) => None,
         };
         match kind {
             ExitKind::Direct => Some((true, target)),

@@ -347,7 +347,7 @@ impl Packer {
                 self.put_mark(mark::NO_OUTCOME);
             }
             Leave::Next(next) => put_varint(self.put_mark(mark::NEXT), next.0),
-            Leave::Silent => {}
+            Leave::Silent | Leave::Cut(_) => {}
         }
     }
 

@@ -47,7 +47,7 @@ pub struct Entry {
 pub struct LeftAt {
     /// How many steps were executed.
     pub steps: usize,
-    /// The outcome of the exit at which it was left, if that was seen.
+    /// The outcome of the exit that is the last of them, if it is one and its outcome was seen.
     pub outcome: Option<(bool, GuestVa)>,
     /// What the executed steps count.
     pub totals: Totals,
@@ -67,22 +67,31 @@ impl Entry {
     pub fn left_at(&self, leave: Leave) -> LeftAt {
         let mut left = LeftAt { steps: 0, outcome: None, totals: Totals::default() };
         let steps = &self.block.steps;
+        let mut pc = self.block.entry;
         for step in steps {
+            if let Step::Insn { len, .. } = *step {
+                if leave == Leave::Cut(pc) {
+                    return left;
+                }
+                pc = pc.offset(u64::from(len));
+            }
+            left.outcome = None;
             left.steps += 1;
             let last = left.steps == steps.len();
             match *step {
                 Step::Insn { .. } => left.totals.insns += 1,
                 Step::Ref(r) => left.totals.count(&r.kind.record(r.flags, r.size, GuestVa(0))),
-                Step::Exit { .. } if !last && self.block.exits == Exits::Last => {
+                Step::Exit { target, .. } if !last && self.block.exits == Exits::Last => {
                     left.totals.branches += 1;
+                    left.outcome = Some((false, target));
                 }
                 Step::Exit { kind, target } => {
                     let outcome = leave.outcome(kind, target);
                     let here = outcome.is_none_or(|(taken, _)| taken);
                     left.totals.branches += u64::from(outcome.is_some());
                     left.totals.taken += u64::from(outcome.is_some_and(|o| o.0));
+                    left.outcome = outcome;
                     if last || here {
-                        left.outcome = outcome;
                         return left;
                     }
                 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ichnos_base::{BlockId, GuestVa, Record, Shapes};
 use ichnos_isa_x86::Inst;
 use ichnos_trace::Step;
+use ichnos_trace::flat::{Brief, Flat, Sort};
 
-use super::flat::{Brief, Flat, Sort};
 use super::program::Program;
 use super::varying::Varying;
 use crate::plan::{decode_all, plan_superblock};
@@ -58,7 +58,7 @@ pub struct Book {
     /// The blocks of all ways.
     ways: Vec<Arc<Known>>,
     /// The blocks as most executions need them.
-    pub flat: Flat,
+    pub flat: Flat<[u8]>,
 }
 
 impl Shapes for Book {

@@ -8,7 +8,6 @@ mod choice;
 mod collect;
 mod control;
 mod family;
-mod flat;
 mod follow;
 mod gather;
 mod images;

@@ -2,34 +2,16 @@
 //! made, and the few operations that put addresses into them.
 //!
 //! A run copies the records as far as the block went and then works off the operations up to
-//! there. Whoever needs no records is told the *way* instead, which is a number, and the addresses (`flat`): a way is a block
+//! there. Whoever needs no records is told the *way* instead, which is a number, and the addresses (`ichnos_trace::flat`): a way is a block
 //! left at one of its exits, or run to its end. Which way a block was left follows from where the thread went next: the planner's superblocks
 //! are such that no two of a block's exits lead to one place.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{GuestVa, Record};
-use ichnos_trace::{Address, ExitKind, Register, Step, Sum, Value, Width};
+use ichnos_trace::flat::{Registers, ZERO, derive};
+use ichnos_trace::{Address, ExitKind, Leave, Step, Sum, Value, Width};
 
 use crate::words::{u32_at, u64_at};
-
-/// Registers as replay knows them; the last one is always zero.
-pub type Registers = [u64; Register::COUNT];
-
-/// The register that is always zero.
-pub const ZERO: u8 = (Register::COUNT - 1) as u8;
-
-/// Where a block ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Until {
-    /// The thread went on there.
-    Next(GuestVa),
-    /// The instruction there did not retire.
-    Cut(GuestVa),
-    /// To its last instruction.
-    End,
-    /// Nobody knows.
-    Unknown,
-}
 
 /// A block ready to run.
 #[derive(Debug, Default)]
@@ -182,10 +164,10 @@ impl Program {
         &self,
         registers: &mut Registers,
         words: &[u8],
-        until: Until,
+        leave: Leave,
         out: &mut Vec<Record>,
     ) {
-        let (records, ops, branch) = self.way(until);
+        let (records, ops, branch) = self.way(leave);
         let start = out.len();
         out.extend_from_slice(self.records.get(..records).unwrap_or_default());
         let made = &mut out[start..];
@@ -216,25 +198,23 @@ impl Program {
         out.extend(branch);
     }
 
-    /// How many records and operations belong to an execution, and the branch that ends it.
+    /// How many records and operations belong to an execution, and the branch that ends it. A stream knows no outcomes but from
+    /// where the thread went.
     #[inline]
-    fn way(&self, until: Until) -> (usize, usize, Option<Record>) {
-        if let Until::Cut(pc) = until
+    fn way(&self, leave: Leave) -> (usize, usize, Option<Record>) {
+        if let Leave::Cut(pc) = leave
             && let Some(start) = self.insns.iter().find(|s| s.pc == pc)
         {
             return (start.records, start.ops, None);
         }
         for exit in &self.exits {
-            let target = match (exit.kind, until) {
-                (ExitKind::Direct, _) => exit.target,
-                (ExitKind::Conditional, Until::Next(next)) if next == exit.target => next,
-                (ExitKind::Conditional, Until::Next(_) | Until::Cut(_) | Until::End) => continue,
-                (ExitKind::Indirect, Until::Next(next)) => next,
-                (ExitKind::Conditional | ExitKind::Indirect, _) => {
-                    return (exit.records, exit.ops, None);
+            match leave.outcome(exit.kind, exit.target) {
+                Some((false, _)) => {}
+                Some((taken, target)) => {
+                    return (exit.records, exit.ops, Some(Record::Branch { taken, target }));
                 }
-            };
-            return (exit.records, exit.ops, Some(Record::Branch { taken: true, target }));
+                None => return (exit.records, exit.ops, None),
+            }
         }
         (self.records.len(), self.ops.len(), None)
     }
@@ -261,12 +241,12 @@ impl Op {
 
 #[inline]
 fn get(registers: &Registers, register: u8) -> u64 {
-    registers[usize::from(register) % Register::COUNT]
+    registers[usize::from(register)]
 }
 
 #[inline]
 fn set(registers: &mut Registers, register: u8, value: u64) {
-    registers[usize::from(register) % Register::COUNT] = value;
+    registers[usize::from(register)] = value;
 }
 
 #[inline]
@@ -282,18 +262,5 @@ fn put(made: &mut [Record], record: u16, to: u64) {
     }
 }
 
-/// A value that is no sum.
-pub fn derive(registers: &Registers, value: Value) -> u64 {
-    let get = |r: Register| get(registers, r.0);
-    match value {
-        Value::Sum(sum) => Op::sum(What::Sum, ZERO, sum).of(registers),
-        Value::Difference(a, b) => get(a).wrapping_sub(get(b)),
-        Value::And(r, mask) => get(r) & mask,
-        Value::ShiftLeft(r, n) => get(r) << n,
-        Value::ShiftRight(r, n) => get(r) >> n,
-        Value::ShiftRightSigned(r, n) => (get(r) as i64 >> n) as u64,
-        Value::Low32(r) => get(r) & 0xffff_ffff,
-        Value::Low32Signed(r) => get(r) as u32 as i32 as i64 as u64,
-        _ => 0,
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -7,11 +7,10 @@
 use std::sync::Arc;
 
 use ichnos_base::{BlockId, GuestVa, Record};
-use ichnos_trace::Register;
+use ichnos_trace::Leave;
+use ichnos_trace::flat::{Brief, NO_REGISTERS, Registers, Sort};
 
 use super::book::{Book, Known, Varies};
-use super::flat::{Brief, Sort};
-use super::program::{Registers, Until};
 use super::told::Told;
 use crate::plan;
 use crate::words::{self, Run, u32_at, u64_at};
@@ -117,7 +116,7 @@ impl Stream {
     /// A new thread.
     pub fn new() -> Self {
         Self {
-            registers: [0; Register::COUNT],
+            registers: NO_REGISTERS,
             held: None,
             words: Vec::new(),
             runs: Vec::new(),
@@ -163,7 +162,7 @@ impl Stream {
                 continue;
             }
             let brief = book.flat.get(tag).ok_or(broken("a block is unknown"))?;
-            self.finish(Until::Next(brief.entry), from, tell);
+            self.finish(Leave::Next(brief.entry), from, tell);
             self.tell_late(tell);
             if self.is_new(tag) {
                 let block = book.get(tag).ok_or(broken("a block is unknown"))?;
@@ -179,7 +178,7 @@ impl Stream {
     /// Records what is held as far as it is certain.
     pub fn end(&mut self, book: &Book) {
         // Whatever was gathered was taken when its buffer had been read.
-        self.finish(Until::Unknown, From { bytes: &[], book }, &mut |_, _| {});
+        self.finish(Leave::Unknown, From { bytes: &[], book }, &mut |_, _| {});
     }
 
     /// Leaves out what is held.
@@ -190,11 +189,11 @@ impl Stream {
     /// An event that is a note for the stream itself, or one to be told.
     fn event(&mut self, tag: u32, value: u64, from: From<'_>, tell: &mut Tell<'_>) {
         match tag {
-            words::LEFT => self.finish(Until::Next(GuestVa(value)), from, tell),
-            words::CUT => self.finish(Until::Cut(GuestVa(value)), from, tell),
+            words::LEFT => self.finish(Leave::Next(GuestVa(value)), from, tell),
+            words::CUT => self.finish(Leave::Cut(GuestVa(value)), from, tell),
             // Part of the state after the block that changed it.
             words::FS_BASE | words::GS_BASE => {
-                self.finish(Until::End, from, tell);
+                self.finish(Leave::Silent, from, tell);
                 let base = if tag == words::FS_BASE { plan::FS } else { plan::GS };
                 self.registers[usize::from(base.0)] = value;
             }
@@ -210,12 +209,12 @@ impl Stream {
     }
 
     fn tell(&mut self, told: Told<'_>, from: From<'_>, tell: &mut Tell<'_>) {
-        let until = match &told {
-            Told::Signal(info) => Until::Next(info.interrupted),
-            Told::Default(_) => Until::Unknown,
-            _ => Until::End,
+        let leave = match &told {
+            Told::Signal(info) => Leave::Next(info.interrupted),
+            Told::Default(_) => Leave::Unknown,
+            _ => Leave::Silent,
         };
-        self.finish(until, from, tell);
+        self.finish(leave, from, tell);
         // A thread's start, and what its process is, come before any time.
         if !matches!(told, Told::Start(_) | Told::Exec(_) | Told::Map(_) | Told::Unmap(..)) {
             self.tell_late(tell);
@@ -271,7 +270,7 @@ impl Stream {
     }
 
     #[inline]
-    fn finish(&mut self, until: Until, from: From<'_>, tell: &mut Tell<'_>) {
+    fn finish(&mut self, leave: Leave, from: From<'_>, tell: &mut Tell<'_>) {
         let Some(held) = self.held.take() else { return };
         let Some(brief) = from.book.flat.get(held.identifier) else { return };
         let len = brief.len as usize;
@@ -287,7 +286,7 @@ impl Stream {
             }
             let Gathered { ways, words, insns, next, .. } = &mut self.gathered;
             let state = (&mut self.registers, stored.unwrap_or(&self.words));
-            if let Some(done) = from.book.flat.run(brief, until, state, words) {
+            if let Some(done) = from.book.flat.run(brief, leave, state, words) {
                 ways.push(BlockId(done.way));
                 *insns += done.insns;
                 *next = done.next;
@@ -299,15 +298,15 @@ impl Stream {
             tell(&mut self.gathered, Item::Many);
         }
         let Some(block) = from.book.get(held.identifier) else { return };
-        self.finish_records(block, stored, until);
+        self.finish_records(block, stored, leave);
     }
 
     /// The same as records; what the block stored is in the buffer, or was kept.
-    fn finish_records(&mut self, block: &Known, stored: Option<&[u8]>, until: Until) {
+    fn finish_records(&mut self, block: &Known, stored: Option<&[u8]>, leave: Leave) {
         let stored = stored.unwrap_or(&self.words);
         let records = &mut self.gathered.records;
         let before = records.len();
-        block.program.run(&mut self.registers, stored, until, records);
+        block.program.run(&mut self.registers, stored, leave, records);
         settle_stack(&mut self.registers, &mut self.stack);
         // An instruction that did not retire made no accesses.
         if records.len() == before {

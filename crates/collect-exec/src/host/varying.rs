@@ -7,8 +7,8 @@ use ichnos_isa_x86::{
     AddrWidth, Gpr, Inst, MemOperand, Regs, Rep, Role, Segment, Shape, accesses, address,
 };
 use ichnos_trace::RefKind;
+use ichnos_trace::flat::Registers;
 
-use super::program::Registers;
 use crate::plan::{self, Part, Snapshot};
 use crate::words::u64_at;
 
