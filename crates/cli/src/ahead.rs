@@ -15,7 +15,7 @@ use ichnos_base::{
     ThreadId, ThreadStart,
 };
 use ichnos_replay::{Piece, Replay};
-use ichnos_trace::{Reader, Roadmap};
+use ichnos_trace::Reader;
 
 /// Unpacking takes somewhat longer than the models that take blocks; more threads would wait.
 const THREADS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
@@ -25,12 +25,13 @@ pub fn drive<S>(reader: &Reader, sink: &mut S) -> Result<()>
 where
     S: Sink<Error = anyhow::Error>,
 {
-    let shapes = Codebook(reader.roadmap());
+    let replay = Replay::new(reader);
+    let shapes = replay.ways();
     if !reader.about().with(|about| sink.begin(about))? {
         return sink.finish();
     }
     let mut failed = None;
-    let hear = |chunk: Chunk| match chunk.tell(&shapes, sink) {
+    let hear = |chunk: Chunk| match chunk.tell(&*shapes, sink) {
         Ok(more) => more,
         Err(error) => {
             failed = Some(error);
@@ -38,7 +39,7 @@ where
         }
     };
     let (make, kept) = (|_: &Piece| Chunk::default(), |_: &Piece, chunk| chunk);
-    let done = Replay::new(reader).map_chunks_in_order(THREADS, make, kept, hear);
+    let done = replay.map_chunks_in_order(THREADS, make, kept, hear);
     if let Some(error) = failed {
         return Err(error);
     }
@@ -47,15 +48,6 @@ where
         DriveError::Sink(never) => match never {},
     })?;
     sink.finish()
-}
-
-/// The blocks of a trace.
-struct Codebook<'r>(&'r Roadmap);
-
-impl Shapes for Codebook<'_> {
-    fn records(&self, block: BlockId) -> &[Record] {
-        self.0.get(block).map_or(&[], |entry| &entry.shape.template)
-    }
 }
 
 /// What a chunk told.

@@ -1,11 +1,14 @@
 //! Executions to records. A plain block is its template with the words
-//! written into it; any other is walked step by step over the shadow registers.
+//! written into it; a planned one that is laid out (`ways`) is its template as far as it went, with the addresses that its
+//! operations come to. Any other is walked step by step over the shadow registers.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{GuestVa, Record, Totals};
+use ichnos_base::{BlockId, GuestVa, Record, Totals};
+use ichnos_trace::flat::Execution;
 use ichnos_trace::{Address, Burst, Entry, Exits, Leave, Loose, Run, Step};
 
 use crate::machine::Machine;
+use crate::ways::{End, Way, Ways};
 
 /// Records in the making, and what they count.
 #[derive(Debug)]
@@ -13,6 +16,8 @@ pub(crate) struct Expander {
     pub(crate) records: Vec<Record>,
     pub(crate) totals: Totals,
     pub(crate) machine: Machine,
+    /// The addresses of an execution; kept for its memory.
+    addresses: Vec<u64>,
 }
 
 /// What is left of a burst's words and runs.
@@ -28,10 +33,31 @@ impl<'a> Rest<'a> {
         Self { words: &burst.words, flexes: &burst.flexes, runs: &burst.runs }
     }
 
+    /// What an execution of a block takes, whether it goes as far as that or not.
+    fn split(&mut self, entry: &Entry) -> Result<Self, &'static str> {
+        let lacking = "a block lacks accesses";
+        let words = self.words.split_at_checked(entry.shape.words.len());
+        let (words, later_words) = words.ok_or("a block lacks words")?;
+        let flexes = self.flexes.split_at_checked(entry.shape.flexes as usize);
+        let (flexes, later_flexes) = flexes.ok_or(lacking)?;
+        let count = flexes.iter().map(|count| *count as usize).sum();
+        let (runs, later_runs) = self.runs.split_at_checked(count).ok_or(lacking)?;
+        *self = Self { words: later_words, flexes: later_flexes, runs: later_runs };
+        Ok(Self { words, flexes, runs })
+    }
+
     fn word(&mut self) -> Option<u64> {
         let (word, rest) = self.words.split_first()?;
         self.words = rest;
         Some(*word)
+    }
+
+    /// The accesses of a flexible step.
+    fn accesses(&mut self) -> Option<&'a [Run]> {
+        let (count, flexes) = self.flexes.split_first()?;
+        let (accesses, runs) = self.runs.split_at_checked(*count as usize)?;
+        (self.flexes, self.runs) = (flexes, runs);
+        Some(accesses)
     }
 }
 
@@ -41,7 +67,12 @@ pub(crate) const PIECE: u32 = 2048;
 
 impl Expander {
     pub(crate) fn new() -> Self {
-        Self { records: Vec::new(), totals: Totals::default(), machine: Machine::new() }
+        Self {
+            records: Vec::new(),
+            totals: Totals::default(),
+            machine: Machine::new(),
+            addresses: Vec::new(),
+        }
     }
 
     /// A chunk begins.
@@ -112,6 +143,64 @@ impl Expander {
         }
     }
 
+    /// Runs and counts a planned block, and appends the addresses of its accesses. Nothing, and nothing done,
+    /// if it has to be walked.
+    #[inline]
+    pub(crate) fn run<'w>(
+        &mut self,
+        (ways, id): (&'w Ways<'_>, BlockId),
+        rest: &mut Rest<'_>,
+        leave: Leave,
+        addresses: &mut Vec<u64>,
+    ) -> Option<(Execution, &'w Way)> {
+        let (brief, needs) = ways.get(id)?;
+        if needs & !self.machine.known != 0 {
+            return None;
+        }
+        let (words, later) = rest.words.split_at_checked(brief.len as usize)?;
+        let state = (&mut self.machine.registers, words);
+        let done = ways.flat.run(brief, leave, state, addresses)?;
+        let way = ways.way(done.way)?;
+        rest.words = later;
+        self.machine.known = self.machine.known & !way.unknown | way.known;
+        way.tally.add_to(&mut self.totals);
+        Some((done, way))
+    }
+
+    /// Appends the records of a planned block; false, and nothing done, if it has to be walked.
+    #[inline]
+    pub(crate) fn planned(
+        &mut self,
+        (ways, id): (&Ways<'_>, BlockId),
+        entry: &Entry,
+        rest: &mut Rest<'_>,
+        leave: Leave,
+    ) -> bool {
+        let mut addresses = std::mem::take(&mut self.addresses);
+        addresses.clear();
+        let done = self.run((ways, id), rest, leave, &mut addresses);
+        if let Some((done, way)) = done {
+            let start = self.records.len();
+            let template = entry.shape.template.get(..usize::from(way.records));
+            self.records.extend_from_slice(template.unwrap_or_default());
+            let made = &mut self.records[start..];
+            for (address, place) in addresses.iter().zip(ways.places(way)) {
+                if let Some(record) = made.get_mut(usize::from(*place)) {
+                    set_address(record, *address);
+                }
+            }
+            match (way.end, made.last_mut()) {
+                (End::Taken, Some(last)) => {
+                    *last = Record::Branch { taken: true, target: done.next };
+                }
+                (End::Fell, Some(Record::Branch { taken, .. })) => *taken = false,
+                _ => {}
+            }
+        }
+        self.addresses = addresses;
+        done.is_some()
+    }
+
     /// Appends the records of any block. `flush` is called when many have gathered.
     pub(crate) fn steps<E>(
         &mut self,
@@ -121,6 +210,10 @@ impl Expander {
         flush: &mut impl FnMut(&mut Self) -> Result<(), E>,
     ) -> Result<Result<(), &'static str>, E> {
         let left = entry.left_at(leave);
+        let mut rest = match rest.split(entry) {
+            Ok(rest) => rest,
+            Err(flaw) => return Ok(Err(flaw)),
+        };
         let mut pc = entry.block.entry;
         for (i, step) in entry.block.steps.iter().take(left.steps).enumerate() {
             match *step {
@@ -145,16 +238,8 @@ impl Expander {
                     self.push(r.kind.record(r.flags, r.size, GuestVa(addr)));
                 }
                 Step::Flex { .. } => {
-                    let Some((count, later)) = rest.flexes.split_first() else {
-                        return Ok(Err("a block lacks accesses"));
-                    };
-                    rest.flexes = later;
-                    let Some((runs, later)) = rest.runs.split_at_checked(*count as usize) else {
-                        return Ok(Err("a block lacks accesses"));
-                    };
-                    rest.runs = later;
-                    for run in runs {
-                        self.run(run, flush)?;
+                    for run in rest.accesses().unwrap_or_default() {
+                        self.repeat(run, flush)?;
                     }
                 }
                 Step::Exit { target, .. } => {
@@ -166,7 +251,11 @@ impl Expander {
                 }
             }
         }
-        debug_assert!(entry.block.exits == Exits::Side || left.steps == entry.block.steps.len());
+        debug_assert!(
+            entry.block.exits == Exits::Side
+                || left.steps == entry.block.steps.len()
+                || matches!(leave, Leave::Cut(_))
+        );
         Ok(Ok(()))
     }
 
@@ -176,7 +265,7 @@ impl Expander {
     }
 
     /// Appends the accesses of a run.
-    pub(crate) fn run<E>(
+    fn repeat<E>(
         &mut self,
         run: &Run,
         flush: &mut impl FnMut(&mut Self) -> Result<(), E>,
@@ -202,7 +291,7 @@ impl Expander {
         flush: &mut impl FnMut(&mut Self) -> Result<(), E>,
     ) -> Result<(), E> {
         match loose {
-            Loose::Run(run) => self.run(run, flush),
+            Loose::Run(run) => self.repeat(run, flush),
             Loose::Record(record) => {
                 self.push(*record);
                 Ok(())
@@ -224,3 +313,6 @@ fn set_address(record: &mut Record, word: u64) {
         | Record::Branch { target: addr, .. } => *addr = GuestVa(word),
     }
 }
+
+#[cfg(test)]
+mod tests;

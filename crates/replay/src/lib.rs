@@ -50,7 +50,10 @@ mod merge;
 mod parallel;
 mod player;
 mod replay;
+mod stretch;
+mod ways;
 
 pub use cut::{Cut, cut};
 pub use parallel::Piece;
 pub use replay::{Order, Replay};
+pub use ways::Ways;

@@ -1,18 +1,20 @@
 //! The shadow register file: what replay knows of the traced thread's registers.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use ichnos_trace::flat::{NO_REGISTERS, Registers};
 use ichnos_trace::{Register, Sum, Value, Width};
 
 /// Registers by number; a forgotten one reads as 0.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    registers: [u64; Register::COUNT],
-    known: u64,
+    pub(crate) registers: Registers,
+    /// Those that are known, as bits.
+    pub(crate) known: u64,
 }
 
 impl Machine {
     pub(crate) const fn new() -> Self {
-        Self { registers: [0; Register::COUNT], known: 0 }
+        Self { registers: NO_REGISTERS, known: 0 }
     }
 
     /// Knows these registers and no others from here on.
@@ -74,16 +76,13 @@ impl Machine {
     }
 
     fn get(&self, register: Register) -> Option<u64> {
-        let at = usize::from(register.0);
-        let value = self.registers.get(at)?;
-        (self.known >> at & 1 != 0).then_some(*value)
+        let at = usize::from(register.0) % Register::COUNT;
+        (self.known >> at & 1 != 0).then_some(self.registers[at])
     }
 
     fn set(&mut self, register: Register, value: Option<u64>) {
-        let at = usize::from(register.0);
-        if let Some(place) = self.registers.get_mut(at) {
-            *place = value.unwrap_or(0);
-            self.known = self.known & !(1 << at) | u64::from(value.is_some()) << at;
-        }
+        let at = usize::from(register.0) % Register::COUNT;
+        self.registers[at] = value.unwrap_or(0);
+        self.known = self.known & !(1 << at) | u64::from(value.is_some()) << at;
     }
 }

@@ -10,7 +10,7 @@ use ichnos_trace::{Reader, Thread};
 
 use crate::announce::Announcer;
 use crate::player::{Clock, Flow, PlayError, Player, Playing, Step, Window};
-use crate::replay::{chunks_in, open};
+use crate::replay::{Replay, chunks_in, open};
 
 struct Lane<'r> {
     thread: &'r Thread,
@@ -22,15 +22,15 @@ struct Lane<'r> {
 
 /// Plays threads so that timestamps do not go backwards.
 pub(crate) fn merge<'r, S: Sink>(
-    reader: &'r Reader,
+    replay: &Replay<'r>,
     threads: &[&'r Thread],
-    range: &Window,
     (announcer, sink): (&mut Announcer, &mut S),
 ) -> Result<Flow, PlayError<S>> {
+    let (reader, range) = (replay.reader, &replay.range);
     let mut lanes = Vec::new();
     let mut heap = BinaryHeap::new();
     for thread in threads {
-        let player = Player::new(reader).map_err(DriveError::Source)?;
+        let player = Player::new(reader, replay.ways()).map_err(DriveError::Source)?;
         let chunks: VecDeque<_> = chunks_in(reader, thread, range).collect();
         // A thread waits until the time of its first timestamp has come.
         let headers = chunks.iter().filter_map(|c| reader.chunks().get(*c));

@@ -131,6 +131,8 @@ impl Replay<'_> {
         S::Error: Send,
         T: Send,
     {
+        // Found out once, for all of them.
+        let _ = self.ways();
         let work = |(at, range): (usize, &Range<u64>)| {
             let mut sink = make(at);
             self.clone().insns(range.clone()).drive(&mut sink)?;
@@ -170,7 +172,7 @@ impl Replay<'_> {
     ) -> Result<(), PlayError<S>> {
         let more = self.reader.about().with(|about| sink.begin(about)).map_err(DriveError::Sink)?;
         if more {
-            let mut player = Player::new(self.reader).map_err(DriveError::Source)?;
+            let mut player = Player::new(self.reader, self.ways()).map_err(DriveError::Source)?;
             let thread = self.reader.thread(piece.thread).map_err(DriveError::Source)?;
             let playing = open(self.reader, &mut player, thread, piece.chunk, &self.range);
             let mut playing = playing.map_err(DriveError::Source)?;

@@ -3,14 +3,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use ichnos_base::{
-    Batch, BlockId, Blocks, DriveError, Event, Record, Shapes, Sink, ThreadId, Totals,
-};
+use ichnos_base::{Batch, BlockId, Blocks, DriveError, Event, Record, Sink, ThreadId, Totals};
 use ichnos_trace::{Burst, Decoder, Error, Item, Leave, Reader, Roadmap};
 
 use crate::announce::Announcer;
 use crate::expand::{Expander, Rest};
+use crate::stretch::{Stretch, Written};
+use crate::ways::Ways;
 
 /// How many records make a batch, more or less: few enough to stay in the
 /// second cache level, enough to make a call worth while.
@@ -32,6 +33,8 @@ pub(crate) struct Player<'r> {
     decoder: Decoder<'r>,
     burst: Burst,
     expander: Expander,
+    ways: Arc<Ways<'r>>,
+    written: Written,
 }
 
 /// Which instructions of a thread are wanted, by number.
@@ -41,8 +44,14 @@ pub(crate) type Window = Range<u64>;
 pub(crate) const ALL: Window = 0..u64::MAX;
 
 impl<'r> Player<'r> {
-    pub(crate) fn new(reader: &'r Reader) -> Result<Self, Error> {
-        Ok(Self { decoder: reader.decoder()?, burst: Burst::default(), expander: Expander::new() })
+    pub(crate) fn new(reader: &'r Reader, ways: Arc<Ways<'r>>) -> Result<Self, Error> {
+        Ok(Self {
+            decoder: reader.decoder()?,
+            burst: Burst::default(),
+            expander: Expander::new(),
+            ways,
+            written: Written::default(),
+        })
     }
 
     /// Starts on a chunk.
@@ -87,7 +96,7 @@ impl<'r> Player<'r> {
         announcer: &mut Announcer,
         sink: &mut S,
     ) -> Result<Step, PlayError<S>> {
-        let Self { decoder, burst, expander } = self;
+        let Self { decoder, burst, expander, .. } = self;
         if let Clock::Stopped(ns) = playing.clock {
             playing.clock = Clock::Stops;
             return playing.tell(expander, &Event::Timestamp { ns }, sink);
@@ -113,7 +122,7 @@ impl<'r> Player<'r> {
                 }
             }
             Some(Item::Loose) => {
-                let mut out = Outlet { playing, decoder, sink, enough: false };
+                let mut out = Outlet { playing, decoder, sink, ways: &self.ways, enough: false };
                 for loose in &burst.loose {
                     expander.loose(loose, &mut |e| out.flush(e))?;
                 }
@@ -133,42 +142,59 @@ impl<'r> Player<'r> {
         announcer: &mut Announcer,
         sink: &mut S,
     ) -> Result<Step, PlayError<S>> {
-        let Self { decoder, burst, expander } = self;
+        let Self { decoder, burst, expander, ways, written } = self;
         let roadmap = decoder.reader().roadmap();
         let as_blocks = sink.takes_blocks() && !playing.trim && !decoder.has_values();
         let mut rest = Rest::new(burst);
-        let mut stretch = Stretch { roadmap, burst, blocks: 0..0, words: 0..0 };
-        let mut out = Outlet { playing, decoder, sink, enough: false };
+        let mut stretch = Stretch::new(burst, written);
+        let mut out = Outlet { playing, decoder, sink, ways, enough: false };
         let mut entries = burst.blocks.iter().map(|id| roadmap.get(*id));
         let mut next = entries.next().flatten();
-        for id in &burst.blocks {
+        for (at, &id) in burst.blocks.iter().enumerate() {
             let Some(entry) = next else {
                 return Err(out.refuse("it needs a block that is not there"));
             };
             next = entries.next().flatten();
-            let leave = next.map_or(burst.leave, |next| Leave::Next(next.shape.entry));
-            if !announcer.is_settled(*id)
-                && let Some(code) = announcer.news(*id, &entry.block)
+            let leave = match next {
+                Some(next) if !next.shape.is_silent() => Leave::Next(next.shape.entry),
+                Some(_) if entry.shape.is_silent() => Leave::Silent,
+                _ => left(burst, at, roadmap),
+            };
+            if !announcer.is_settled(id)
+                && let Some(code) = announcer.news(id, &entry.block)
             {
                 out.flush(expander)?;
                 out.flush_blocks(expander, &mut stretch)?;
                 out.code(&code)?;
             }
-            if as_blocks && entry.shape.plain {
+            let words = entry.shape.words.len();
+            let plain = entry.shape.plain && !matches!(leave, Leave::Cut(_));
+            if as_blocks && plain {
                 if !expander.count(entry, &mut rest, leave) {
                     return Err(out.refuse("a block lacks words"));
                 }
-                stretch.grow(entry.shape.words.len());
+                stretch.plain(words);
+                continue;
+            }
+            if as_blocks
+                && let Some((done, way)) =
+                    expander.run((ways, id), &mut rest, leave, stretch.addresses())
+            {
+                if way.records > 0 {
+                    stretch.planned(BlockId(done.way), words);
+                } else {
+                    stretch.skip(words);
+                }
                 continue;
             }
             out.flush_blocks(expander, &mut stretch)?;
-            stretch.skip(entry.shape.words.len());
-            if entry.shape.plain {
+            stretch.skip(words);
+            if plain {
                 if !expander.plain(entry, &mut rest, leave) {
                     return Err(out.refuse("a block lacks words"));
                 }
-            } else if let Err(flaw) =
-                expander.steps(entry, &mut rest, leave, &mut |e| out.flush(e))?
+            } else if !expander.planned((ways, id), entry, &mut rest, leave)
+                && let Err(flaw) = expander.steps(entry, &mut rest, leave, &mut |e| out.flush(e))?
             {
                 return Err(out.refuse(flaw));
             }
@@ -183,6 +209,15 @@ impl<'r> Player<'r> {
         out.flush(expander)?;
         Ok(out.done())
     }
+}
+
+/// How a burst's execution was left: for the next block that has instructions, if one follows.
+#[cold]
+fn left(burst: &Burst, at: usize, roadmap: &Roadmap) -> Leave {
+    let later = burst.blocks.get(at + 1..).unwrap_or_default();
+    let mut later = later.iter().filter_map(|id| roadmap.get(*id));
+    let next = later.find(|entry| !entry.shape.is_silent());
+    next.map_or(burst.leave, |entry| Leave::Next(entry.shape.entry))
 }
 
 /// What one step of playing came to.
@@ -246,41 +281,12 @@ impl Playing {
     }
 }
 
-/// Consecutive executions of a burst that wait to be told as blocks. Its ends stand between two
-/// executions, and its words are those of its blocks.
-struct Stretch<'a> {
-    roadmap: &'a Roadmap,
-    burst: &'a Burst,
-    blocks: Range<usize>,
-    words: Range<usize>,
-}
-
-impl Stretch<'_> {
-    /// The next execution belongs to it.
-    fn grow(&mut self, words: usize) {
-        self.blocks.end += 1;
-        self.words.end += words;
-    }
-
-    /// The next execution does not, and nothing waits.
-    fn skip(&mut self, words: usize) {
-        self.grow(words);
-        self.blocks.start = self.blocks.end;
-        self.words.start = self.words.end;
-    }
-}
-
-impl Shapes for Stretch<'_> {
-    fn records(&self, block: BlockId) -> &[Record] {
-        self.roadmap.get(block).map_or(&[], |entry| &entry.shape.template)
-    }
-}
-
 /// The way out of a player.
 struct Outlet<'a, 'r, S> {
     playing: &'a mut Playing,
     decoder: &'a mut Decoder<'r>,
     sink: &'a mut S,
+    ways: &'a Ways<'r>,
     enough: bool,
 }
 
@@ -320,7 +326,8 @@ impl<S: Sink> Outlet<'_, '_, S> {
         expander: &Expander,
         stretch: &mut Stretch<'_>,
     ) -> Result<(), PlayError<S>> {
-        if stretch.blocks.is_empty() {
+        let (blocks, words) = stretch.waiting();
+        if blocks.is_empty() {
             return Ok(());
         }
         if !within(&expander.totals, &self.playing.totals) {
@@ -329,15 +336,12 @@ impl<S: Sink> Outlet<'_, '_, S> {
         let playing = &mut *self.playing;
         let insns_before = playing.first + playing.sent;
         playing.sent = expander.totals.insns;
-        let blocks = stretch.burst.blocks.get(stretch.blocks.clone()).unwrap_or_default();
-        let words = stretch.burst.words.get(stretch.words.clone()).unwrap_or_default();
         if !self.enough {
-            let thread = playing.thread;
-            let told = Blocks { thread, insns_before, blocks, words, shapes: &*stretch };
+            let (thread, shapes) = (playing.thread, self.ways);
+            let told = Blocks { thread, insns_before, blocks, words, shapes };
             self.enough = !self.sink.blocks(&told).map_err(DriveError::Sink)?;
         }
-        stretch.blocks.start = stretch.blocks.end;
-        stretch.words.start = stretch.words.end;
+        stretch.told();
         Ok(())
     }
 
@@ -395,5 +399,35 @@ pub(crate) fn trimmed<'a>(batch: Batch<'a>, window: &Window) -> Batch<'a> {
         records: &batch.records[start..end],
         values: batch.values.and_then(|v| v.get(skipped..skipped + kept)),
         ..batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ichnos_base::{GuestVa, InsnKind, ProcessId};
+    use ichnos_trace::{Block, Exits, Options, Register, Step, Writer};
+
+    use super::*;
+
+    /// Blocks without instructions are nowhere to go.
+    #[test]
+    fn executions_are_left_for_what_has_instructions() {
+        let mut writer = Writer::new(Vec::new(), Options::default()).expect("a writer");
+        let steps =
+            [Step::Insn { len: 1, kind: InsnKind::OTHER }, Step::Forget { register: Register(1) }];
+        for (identifier, step) in (0..).zip(steps) {
+            let (process, entry) = (ProcessId(0), GuestVa(0x1000 + identifier));
+            let (exits, steps, code) = (Exits::Side, vec![step], Vec::new());
+            let block = Block { process, entry, exits, steps, code };
+            writer.plan_block(identifier, block).expect("a valid block");
+        }
+        writer.finish().expect("finished");
+        let reader = Reader::from_bytes(writer.into_inner()).expect("readable");
+        let leave = Leave::Next(GuestVa(0x7777));
+        let blocks = [0, 1, 1, 0, 0, 1].map(BlockId).to_vec();
+        let burst = Burst { blocks, leave, ..Burst::default() };
+        let next = Leave::Next(GuestVa(0x1000));
+        let found = [0, 3, 4, 5].map(|at| left(&burst, at, reader.roadmap()));
+        assert_eq!(found, [next, next, leave, leave]);
     }
 }

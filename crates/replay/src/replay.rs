@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
 use ichnos_base::{DriveError, Sink, Source, ThreadId};
 use ichnos_trace::{Error, Reader, Thread};
@@ -9,6 +10,7 @@ use ichnos_trace::{Error, Reader, Thread};
 use crate::announce::Announcer;
 use crate::merge::merge;
 use crate::player::{ALL, Flow, PlayError, Player, Window};
+use crate::ways::Ways;
 
 /// In which order the threads come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -28,13 +30,15 @@ pub struct Replay<'r> {
     threads: Option<Vec<ThreadId>>,
     pub(crate) range: Window,
     order: Order,
+    ways: OnceLock<Arc<Ways<'r>>>,
 }
 
 impl<'r> Replay<'r> {
     /// The whole trace, one thread after the other.
     #[must_use]
     pub const fn new(reader: &'r Reader) -> Self {
-        Self { reader, threads: None, range: ALL, order: Order::ByThread }
+        let ways = OnceLock::new();
+        Self { reader, threads: None, range: ALL, order: Order::ByThread, ways }
     }
 
     /// Only these threads.
@@ -59,6 +63,12 @@ impl<'r> Replay<'r> {
         self
     }
 
+    /// What the numbers mean that sinks are told by [`Sink::blocks`]: always the same, for every replay of the trace.
+    #[must_use]
+    pub fn ways(&self) -> Arc<Ways<'r>> {
+        Arc::clone(self.ways.get_or_init(|| Arc::new(Ways::new(self.reader.roadmap()))))
+    }
+
     /// The chosen threads.
     pub(crate) fn chosen(&self) -> Result<Vec<&'r Thread>, Error> {
         match &self.threads {
@@ -71,9 +81,9 @@ impl<'r> Replay<'r> {
         let threads = self.chosen().map_err(DriveError::Source)?;
         let mut announcer = Announcer::new(self.reader.roadmap());
         if self.order == Order::ByTime {
-            return merge(self.reader, &threads, &self.range, (&mut announcer, sink));
+            return merge(self, &threads, (&mut announcer, sink));
         }
-        let mut player = Player::new(self.reader).map_err(DriveError::Source)?;
+        let mut player = Player::new(self.reader, self.ways()).map_err(DriveError::Source)?;
         for thread in threads {
             for chunk in chunks_in(self.reader, thread, &self.range) {
                 let playing = open(self.reader, &mut player, thread, chunk, &self.range);

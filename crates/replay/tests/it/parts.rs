@@ -111,9 +111,9 @@ fn plain_code_is_told_as_blocks() {
 
 /// Puts what is told as blocks back into records, except for what branches did.
 #[derive(Default)]
-struct Unfolded {
-    twin: Twin,
-    blocks: usize,
+pub struct Unfolded {
+    pub twin: Twin,
+    pub blocks: usize,
 }
 
 impl Sink for Unfolded {
@@ -162,7 +162,7 @@ impl Sink for Unfolded {
 }
 
 /// Takes blocks away again.
-struct Blind(Unfolded);
+pub struct Blind(pub Unfolded);
 
 impl Sink for Blind {
     type Error = Infallible;

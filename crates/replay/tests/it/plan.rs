@@ -3,9 +3,10 @@
 //! them; what comes out must be the records that a stepper would have seen.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::parts::{Blind, Unfolded};
 use crate::twin::Twin;
 use ichnos_base::*;
-use ichnos_replay::Replay;
+use ichnos_replay::{Order, Piece, Replay};
 use ichnos_trace::*;
 
 const RBX: Register = Register(3);
@@ -104,20 +105,23 @@ fn raw_words() -> Vec<u64> {
     words
 }
 
+/// The records of a turn of the loop.
+fn turn(out: &mut Vec<Record>, addr: u64, zero: bool, again: bool) {
+    let va = GuestVa;
+    out.push(Record::insn(va(0x1000), 4, InsnKind::OTHER));
+    out.push(Record::load(va(addr), 8));
+    out.push(Record::insn(va(0x1004), 2, InsnKind::BRANCH));
+    out.push(Record::branch(zero, va(0x2000)));
+    if !zero {
+        out.push(Record::insn(va(0x1006), 3, InsnKind::OTHER));
+        out.push(Record::insn(va(0x1009), 2, InsnKind::BRANCH));
+        out.push(Record::branch(again, va(0x1000)));
+    }
+}
+
 fn expected() -> Vec<Record> {
     let mut out = Vec::new();
     let va = GuestVa;
-    let turn = |out: &mut Vec<Record>, addr: u64, zero: bool, again: bool| {
-        out.push(Record::insn(va(0x1000), 4, InsnKind::OTHER));
-        out.push(Record::load(va(addr), 8));
-        out.push(Record::insn(va(0x1004), 2, InsnKind::BRANCH));
-        out.push(Record::branch(zero, va(0x2000)));
-        if !zero {
-            out.push(Record::insn(va(0x1006), 3, InsnKind::OTHER));
-            out.push(Record::insn(va(0x1009), 2, InsnKind::BRANCH));
-            out.push(Record::branch(again, va(0x1000)));
-        }
-    };
     turn(&mut out, 0x50_0000 + 16, false, true);
     turn(&mut out, 0x50_0000 + 24, false, true);
     turn(&mut out, 0x60_0000 + 32, false, false);
@@ -221,4 +225,147 @@ fn an_unfinished_execution_is_left_out() {
     let wanted =
         [Record::insn(GuestVa(0x2000), 3, InsnKind::OTHER), Record::load(GuestVa(0x9000), 8)];
     check(writer.into_inner(), &wanted);
+}
+
+/// `0x1000`, without an instruction: what the loop's registers are before its first turn.
+fn silent(slot: Slot) -> Block {
+    let zero = Value::Sum(Sum::default());
+    let steps = vec![
+        Step::Take { register: RSP, width: Width::Eight, slot },
+        Step::Derive { register: RCX, value: zero },
+    ];
+    block(0x1000, Exits::Side, steps)
+}
+
+/// Rounds of the program: some turns of the loop; then its side exit, or the call, the copy and the return; then the tail.
+/// Raw words of one round, and its records.
+fn round(random: &mut impl FnMut(u64) -> u64) -> (Vec<u64>, Vec<Record>) {
+    let (turns, zero, stack) = (1 + random(6), random(2) == 0, 0x8000 + 64 * random(100));
+    let (mut words, mut out) = (vec![50, stack], Vec::new());
+    for i in 0..turns {
+        let (base, last) = (0x50_0000 + 0x100 * random(50), i + 1 == turns);
+        words.extend([10, base]);
+        turn(&mut out, base + 16 + 8 * i, zero && last, !last);
+    }
+    let va = GuestVa;
+    if !zero {
+        words.extend([20, 30]);
+        out.push(Record::insn(va(0x100b), 5, InsnKind::CALL));
+        out.push(Record::Store { flags: AccessFlags::STACK, size: 8, addr: va(stack - 8) });
+        out.push(Record::branch(true, va(0x3000)));
+        out.push(Record::insn(va(0x3000), 2, InsnKind::OTHER));
+        let (count, from) = (random(4), 0x700 + random(100));
+        words.push(count);
+        for i in 0..count {
+            words.extend([describe(RefKind::Load, AccessFlags::STRING, 1), from + i]);
+            out.push(Record::Load { flags: AccessFlags::STRING, size: 1, addr: va(from + i) });
+        }
+        out.push(Record::insn(va(0x3002), 1, InsnKind::RETURN));
+        out.push(Record::load(va(stack - 8), 8));
+        out.push(Record::branch(true, va(0x2000)));
+    }
+    let addr = 0x9000 + random(1000);
+    words.extend([40, addr]);
+    out.push(Record::insn(va(0x2000), 3, InsnKind::OTHER));
+    out.push(Record::load(va(addr), 8));
+    (words, out)
+}
+
+/// Many rounds in many buffers and chunks, and their records.
+fn rounds(seed: u64) -> (Reader, Vec<Record>) {
+    let mut state = seed;
+    let mut random = move |end: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % end
+    };
+    let mut options = Options::default();
+    options.chunk_insns = 300;
+    let mut writer = Writer::new(Vec::new(), options).expect("a writer");
+    let slots = [writer.plan_slot(), writer.plan_slot(), writer.plan_slot(), writer.plan_slot()];
+    let plan = [
+        (10, loop_block(slots[0])),
+        (20, call_block()),
+        (30, callee(slots[1])),
+        (40, tail(slots[2])),
+        (50, silent(slots[3])),
+    ];
+    for (identifier, block) in plan {
+        writer.plan_block(identifier, block).expect("a valid block");
+    }
+    let mut all = Vec::new();
+    for _ in 0..8 {
+        let mut buffer = Vec::new();
+        for _ in 0..1 + random(600) {
+            let (words, records) = round(&mut random);
+            buffer.extend(words);
+            all.extend(records);
+        }
+        // Where a buffer ends makes no difference: what comes first in it does not refer to what was known.
+        let raw = Raw { registers: &[], words: &buffer };
+        assert_eq!(writer.raw(ThreadId(0), &raw).expect("packed"), buffer.len());
+        if random(3) == 0 {
+            writer.raw_next(ThreadId(0), GuestVa(0x1000)).expect("known thread");
+            writer.event(ThreadId(0), &Event::Migrate { cpu: 3 }).expect("told");
+        }
+    }
+    writer.finish().expect("finished");
+    (Reader::from_bytes(writer.into_inner()).expect("readable"), all)
+}
+
+fn records(sink: Twin) -> Vec<String> {
+    let list = sink.by_thread.into_values().next().unwrap_or_default();
+    list.into_iter().filter(|text| !text.starts_with("Migrate")).collect()
+}
+
+fn told(expected: &[Record]) -> Vec<String> {
+    let mut twin = Twin::default();
+    twin.records(&Batch::new(ThreadId(0), 0, expected)).expect("infallible");
+    records(twin)
+}
+
+#[test]
+fn plans_replay_the_same_as_records_as_blocks_and_in_parallel() {
+    for seed in 1..6 {
+        let (reader, expected) = rounds(seed);
+        let wanted = told(&expected);
+        for order in [Order::ByThread, Order::ByTime] {
+            let mut got = Twin::default();
+            Replay::new(&reader).order(order).drive(&mut got).expect("replayed");
+            assert_eq!(got.totals, reader.totals());
+            assert!(records(got) == wanted, "seed {seed}");
+        }
+        let mut by_blocks = Unfolded::default();
+        Replay::new(&reader).drive(&mut by_blocks).expect("replayed");
+        let mut by_records = Blind(Unfolded::default());
+        Replay::new(&reader).drive(&mut by_records).expect("replayed");
+        assert!(records(by_blocks.twin) == records(by_records.0.twin), "seed {seed}");
+        // All but the string copies, and none for what has no instruction.
+        let entries = [0x1000, 0x100b, 0x2000];
+        let is_entry =
+            |r: &&Record| matches!(r, Record::Insn { pc: GuestVa(pc), .. } if entries.contains(pc));
+        assert_eq!(by_blocks.blocks, expected.iter().filter(is_entry).count());
+
+        let make = |_: &Piece| Twin::default();
+        let parts = Replay::new(&reader).map_chunks(3, make, |_, twin| records(twin));
+        let parts = parts.expect("replayed");
+        assert!(parts.len() > 5);
+        assert!(parts.concat() == wanted, "seed {seed}");
+    }
+}
+
+#[test]
+fn plans_replay_from_any_instruction_on() {
+    let (reader, expected) = rounds(9);
+    let insns = reader.totals().insns;
+    let starts: Vec<_> = (0..expected.len())
+        .filter(|at| matches!(expected[*at], Record::Insn { .. }))
+        .chain([expected.len()])
+        .collect();
+    for start in (0..insns).step_by(997) {
+        let range = start..insns.min(start + 333);
+        let mut got = Twin::default();
+        Replay::new(&reader).insns(range.clone()).drive(&mut got).expect("replayed");
+        let wanted = &expected[starts[range.start as usize]..starts[range.end as usize]];
+        assert!(records(got) == told(wanted), "{range:?}");
+    }
 }
