@@ -158,12 +158,14 @@ impl Expander {
             return None;
         }
         let (words, later) = rest.words.split_at_checked(brief.len as usize)?;
-        let state = (&mut self.machine.registers, words);
-        let done = ways.flat.run(brief, leave, state, addresses)?;
+        // The way is wanted before the operations are worked off: neither is likely to be in the cache.
+        let done = ways.flat.left(brief, leave)?;
         let way = ways.way(done.way)?;
         rest.words = later;
         self.machine.known = self.machine.known & !way.unknown | way.known;
         way.tally.add_to(&mut self.totals);
+        let state = (&mut self.machine.registers, words);
+        ways.flat.work(brief, &done, state, addresses);
         Some((done, way))
     }
 

@@ -160,6 +160,8 @@ pub struct Execution {
     pub insns: u64,
     /// Where it went.
     pub next: GuestVa,
+    /// Its operations.
+    ops: u16,
 }
 
 impl Brief {
@@ -204,11 +206,37 @@ impl<S: Stored + ?Sized> Flat<S> {
         &self,
         brief: &Brief,
         leave: Leave,
-        (registers, stored): (&mut Registers, &S),
+        state: (&mut Registers, &S),
         words: &mut Vec<u64>,
     ) -> Option<Execution> {
-        let (way, exit) = self.left(brief, leave)?;
-        let ops = self.ops.get(brief.first_op as usize..)?.get(..usize::from(exit.ops))?;
+        let execution = self.left(brief, leave)?;
+        self.work(brief, &execution, state, words);
+        Some(execution)
+    }
+
+    /// What an execution comes to that does not depend on its words, if [`Flat::run`] could run it.
+    #[inline]
+    pub fn left(&self, brief: &Brief, leave: Leave) -> Option<Execution> {
+        let (way, exit) = self.exit(brief, leave)?;
+        let next = match (exit.kind, leave) {
+            (None | Some(ExitKind::Conditional | ExitKind::Indirect), Leave::Next(next)) => next,
+            _ => exit.target,
+        };
+        let (way, insns) = (brief.first_way + way, u64::from(exit.insns));
+        Some(Execution { way, insns, next, ops: exit.ops })
+    }
+
+    /// The rest of [`Flat::run`].
+    #[inline]
+    pub fn work(
+        &self,
+        brief: &Brief,
+        execution: &Execution,
+        (registers, stored): (&mut Registers, &S),
+        words: &mut Vec<u64>,
+    ) {
+        let ops = self.ops.get(brief.first_op as usize..).unwrap_or_default();
+        let ops = ops.get(..usize::from(execution.ops)).unwrap_or_default();
         for ops in ops.chunks(PIECE) {
             let start = words.len();
             // Room for all of them, so that none has to look for it; what is no address is written over.
@@ -231,11 +259,6 @@ impl<S: Stored + ?Sized> Flat<S> {
             }
             words.truncate(start + made);
         }
-        let next = match (exit.kind, leave) {
-            (None | Some(ExitKind::Conditional | ExitKind::Indirect), Leave::Next(next)) => next,
-            _ => exit.target,
-        };
-        Some(Execution { way: brief.first_way + way, insns: u64::from(exit.insns), next })
     }
 
     /// What an operation comes to that is no sum.
@@ -247,7 +270,7 @@ impl<S: Stored + ?Sized> Flat<S> {
 
     /// The way that an execution took, and its exit or end.
     #[inline]
-    fn left(&self, brief: &Brief, leave: Leave) -> Option<(u32, &Exit)> {
+    fn exit(&self, brief: &Brief, leave: Leave) -> Option<(u32, &Exit)> {
         if matches!(leave, Leave::Cut(_) | Leave::Outcome { .. }) {
             return None;
         }
