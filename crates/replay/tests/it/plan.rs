@@ -143,9 +143,11 @@ fn expected() -> Vec<Record> {
     out
 }
 
-fn write(chunk_insns: u64, next: Option<u64>) -> Vec<u8> {
+pub fn write(chunk_insns: u64, next: Option<u64>) -> Vec<u8> {
     let mut options = Options::default();
     options.chunk_insns = chunk_insns;
+    // Columns stored as they are can be mutated with meaning.
+    options.level = -50;
     let mut writer = Writer::new(Vec::new(), options).expect("a writer");
     let slots = [writer.plan_slot(), writer.plan_slot(), writer.plan_slot()];
     let plan = [
