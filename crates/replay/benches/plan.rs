@@ -5,9 +5,10 @@
 //! as records and as blocks:
 //!
 //! ```text
-//! cargo bench -p ichnos-replay --bench plan -- [executions in millions [superblocks]]
+//! cargo bench -p ichnos-replay --bench plan -- [executions in millions [superblocks [surprise]]]
 //! ```
 //!
+//! One execution in `surprise` (8 without it) goes where its history does not say, and half as many have an address like no other.
 //! Prints millions of executions per second of processor time, the best of five. Strength: both files hold the same records, so what
 //! differs is the replay. Weakness: the walk goes everywhere alike, so that a program of 200 superblocks always fits into a cache, and one of 20,000 never does.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -29,7 +30,8 @@ const RUNS: usize = 5;
 fn main() {
     let mut numbers = std::env::args().skip(1).filter_map(|a| a.parse::<u64>().ok());
     let (millions, blocks) = (numbers.next().unwrap_or(5), numbers.next().unwrap_or(200));
-    let planned = Program { blocks }.plan(millions * 1_000_000);
+    let surprise = numbers.next().unwrap_or(8).max(1);
+    let planned = Program { blocks, surprise }.plan(millions * 1_000_000);
     let planned = Reader::from_bytes(planned).expect("a trace just written opens");
     let mut copy = Copy(writer());
     Replay::new(&planned).drive(&mut copy).expect("a trace just written replays");
@@ -79,6 +81,7 @@ const fn entry(block: u64) -> GuestVa {
 #[derive(Clone, Copy)]
 struct Program {
     blocks: u64,
+    surprise: u64,
 }
 
 impl Program {
@@ -140,10 +143,11 @@ impl Program {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let (turn, dice) = (&mut turns[at as usize], random >> 33);
             *turn += 1;
-            let odd = if dice.is_multiple_of(16) { dice * 8 } else { *turn % 4096 * 8 };
+            let odd =
+                if dice.is_multiple_of(2 * self.surprise) { dice * 8 } else { *turn % 4096 * 8 };
             words.extend([at, 0x7f00_0000 + at * 4096, 0x10_0000_0000 + (at << 24) + odd]);
-            // One execution in eight goes where its history does not say.
-            let way = if dice % 64 < 8 { dice / 64 % 3 } else { *turn / 3 % 3 };
+            let is_odd = dice / 64 % self.surprise == 0;
+            let way = if is_odd { dice / 8 % 3 } else { *turn / 3 % 3 };
             at = self.ways(at)[way as usize];
         }
         pack(&mut writer, &mut words);
