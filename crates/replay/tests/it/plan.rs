@@ -371,3 +371,59 @@ fn plans_replay_from_any_instruction_on() {
         assert!(records(got) == told(wanted), "{range:?}");
     }
 }
+
+/// What was told as blocks, kept by number.
+#[derive(Default)]
+struct Kept(Vec<Told>);
+
+enum Told {
+    Records(Vec<Record>),
+    Blocks(Vec<BlockId>, Vec<u64>),
+}
+
+impl Sink for Kept {
+    type Error = std::convert::Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Self::Error> {
+        self.0.push(Told::Records(batch.records.to_vec()));
+        Ok(true)
+    }
+
+    fn takes_blocks(&self) -> bool {
+        true
+    }
+
+    fn blocks(&mut self, told: &Blocks<'_>) -> Result<bool, Self::Error> {
+        self.0.push(Told::Blocks(told.blocks.to_vec(), told.words.to_vec()));
+        Ok(true)
+    }
+}
+
+/// Numbers that were told while chunks were replayed apart mean the same in every other replay.
+#[test]
+fn numbers_of_ways_mean_the_same_in_all_replays() {
+    let (reader, expected) = rounds(11);
+    let jobs = std::num::NonZeroUsize::new(2).expect("not zero");
+    let mut kept = Vec::new();
+    let (make, done) = (|_: &Piece| Kept::default(), |_: &Piece, sink: Kept| sink.0);
+    let each = |told| {
+        kept.extend::<Vec<_>>(told);
+        true
+    };
+    Replay::new(&reader).map_chunks_in_order(jobs, make, done, each).expect("replayed");
+    let ways = Replay::new(&reader).ways();
+    let mut sink = Unfolded::default();
+    for told in &kept {
+        let thread = ThreadId(0);
+        let Ok(_) = match told {
+            Told::Records(records) => sink.records(&Batch::new(thread, 0, records)),
+            Told::Blocks(blocks, words) => {
+                sink.blocks(&Blocks { thread, insns_before: 0, blocks, words, shapes: &*ways })
+            }
+        };
+    }
+    let mut wanted = Blind(Unfolded::default());
+    wanted.records(&Batch::new(ThreadId(0), 0, &expected)).expect("infallible");
+    assert!(sink.blocks > 1000);
+    assert!(records(sink.twin) == records(wanted.0.twin));
+}
