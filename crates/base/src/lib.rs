@@ -49,10 +49,12 @@ mod batch;
 mod blocks;
 mod event;
 mod id;
+mod raw;
 mod record;
 mod sieve;
 mod sink;
 mod source;
+mod step;
 mod tee;
 mod totals;
 
@@ -65,9 +67,11 @@ pub use event::{
     Privilege, Protection, SignalInfo, ThreadStart, TrapInfo,
 };
 pub use id::{BlockId, HartId, InsnId, ProcessId, ThreadId};
+pub use raw::{Leave, Plan, Raw};
 pub use record::{AccessFlags, InsnKind, Record};
 pub use sieve::{Gone, Held, Known, Line, Lines, Sieve, Use};
 pub use sink::{Null, Sink};
 pub use source::{DriveError, Source};
+pub use step::{Address, ExitKind, Ref, RefKind, Register, Slot, Step, Sum, Value, Width};
 pub use tee::{Tee, TeeError};
 pub use totals::Totals;

@@ -3,7 +3,7 @@
 
 use core::convert::Infallible;
 
-use crate::{About, Batch, Blocks, Code, Event, Held, Line, Paths, Sieve, ThreadId};
+use crate::{About, Batch, Blocks, Code, Event, Held, Line, Paths, Plan, Raw, Sieve, ThreadId};
 
 /// A consumer of a trace: a file writer, a cache model, a counter.
 ///
@@ -82,6 +82,29 @@ pub trait Sink {
         Ok(true)
     }
 
+    /// Whether executions may be told as [`raw`](Sink::raw) instead of records; as with
+    /// [`takes_blocks`](Sink::takes_blocks).
+    #[inline]
+    fn takes_raw(&self) -> bool {
+        false
+    }
+
+    /// Takes a planned block, before the first execution of it. Called only while
+    /// [`takes_raw`](Sink::takes_raw) says so.
+    #[inline]
+    fn plan(&mut self, plan: &Plan<'_>) -> Result<bool, Self::Error> {
+        let _ = plan;
+        Ok(true)
+    }
+
+    /// Takes consecutive executions of one thread as they were stored. Called only while
+    /// [`takes_raw`](Sink::takes_raw) says so, in the place of `records`.
+    #[inline]
+    fn raw(&mut self, raw: &Raw<'_>) -> Result<bool, Self::Error> {
+        let _ = raw;
+        Ok(true)
+    }
+
     /// Takes an event at the present point of a thread's stream.
     #[inline]
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Self::Error> {
@@ -156,6 +179,21 @@ impl<S: Sink + ?Sized> Sink for &mut S {
     #[inline]
     fn paths(&mut self, paths: &Paths<'_>) -> Result<bool, S::Error> {
         (**self).paths(paths)
+    }
+
+    #[inline]
+    fn takes_raw(&self) -> bool {
+        (**self).takes_raw()
+    }
+
+    #[inline]
+    fn plan(&mut self, plan: &Plan<'_>) -> Result<bool, S::Error> {
+        (**self).plan(plan)
+    }
+
+    #[inline]
+    fn raw(&mut self, raw: &Raw<'_>) -> Result<bool, S::Error> {
+        (**self).raw(raw)
     }
 
     #[inline]

@@ -11,9 +11,9 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ichnos_base::{
-    About, Batch, Code, Event, GuestVa, Paths, ProcessId, Sink, ThreadId, ThreadStart,
+    About, Batch, Code, Event, GuestVa, Paths, Plan, ProcessId, Raw, Sink, ThreadId, ThreadStart,
 };
 use ichnos_trace::{Options, Provenance};
 
@@ -237,6 +237,29 @@ impl Sink for Traces {
         match self {
             Self::One(file) => file.paths(paths),
             Self::Each(each) => each.of(paths.blocks.thread)?.paths(paths),
+        }
+    }
+
+    fn takes_raw(&self) -> bool {
+        true
+    }
+
+    fn plan(&mut self, plan: &Plan<'_>) -> Result<bool> {
+        match self {
+            Self::One(file) => file.plan(plan),
+            Self::Each(each) => match each.files.get_mut(&plan.process) {
+                // Nobody runs it any more.
+                Some(own) if own.is_over() => Ok(true),
+                Some(own) => own.file.plan(plan),
+                None => bail!("process {} was told of before its start", plan.process.0),
+            },
+        }
+    }
+
+    fn raw(&mut self, raw: &Raw<'_>) -> Result<bool> {
+        match self {
+            Self::One(file) => file.raw(raw),
+            Self::Each(each) => each.of(raw.thread)?.raw(raw),
         }
     }
 

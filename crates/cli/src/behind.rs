@@ -1,6 +1,9 @@
 //! A sink that works on a processor of its own: what it is told is gathered in portions and told to it there, in
 //! order, while the collector goes on.
 //!
+//! A collector that plans blocks tells what was stored, which the sink packs on processors of its own anyway: from the first plan on it is told at
+//! once, here.
+//!
 //! Memory: a few portions, each of some megabytes. An error, or that the sink has seen enough, is heard of a
 //! few portions late; nothing is told to the sink after it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -12,8 +15,8 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
 use ichnos_base::{
-    About, Batch, BlockId, Blocks, Code, Event, GuestVa, Paths, ProcessId, Record, Shapes, Sink,
-    ThreadId,
+    About, Batch, BlockId, Blocks, Code, Event, GuestVa, Paths, Plan, ProcessId, Raw, Record,
+    Shapes, Sink, ThreadId,
 };
 
 /// Words and records after which a portion is handed over: some milliseconds of work.
@@ -28,13 +31,16 @@ where
     S: Sink<Error = anyhow::Error> + Send + 'static,
 {
     sink: Where<S>,
-    /// Whether it takes paths.
+    /// Whether it takes paths, and raw executions.
     paths: bool,
+    raw: bool,
     portion: Portion,
     /// The blocks of the source that the other side knows, by number.
     known: Vec<bool>,
     /// Whether the sink has seen enough.
     enough: bool,
+    /// Whether it is told at once.
+    at_once: bool,
     /// What the other side knows of them, while nobody works there.
     pieces: Pieces,
 }
@@ -62,10 +68,12 @@ where
     pub fn new(sink: S) -> Self {
         Self {
             paths: sink.takes_paths(),
+            raw: sink.takes_raw(),
             sink: Where::Here(sink),
             portion: Portion::default(),
             known: Vec::new(),
             enough: false,
+            at_once: false,
             pieces: Pieces::default(),
         }
     }
@@ -81,8 +89,21 @@ where
 
     /// Waits until the sink has heard everything. What comes next is told by another thread, started by the one that then tells.
     pub fn rest(&mut self) -> Result<()> {
+        if self.at_once {
+            return Ok(());
+        }
         self.hand_over()?;
         self.call_back().map(drop)
+    }
+
+    /// The sink that is told at once.
+    fn here(&mut self) -> Result<&mut S> {
+        match &mut self.sink {
+            Where::Here(sink) if self.at_once => Ok(sink),
+            _ => Err(anyhow!(
+                "the trace was told of executions before their plans, or after an error"
+            )),
+        }
     }
 
     /// Hands over what was gathered, if it is enough.
@@ -315,6 +336,9 @@ where
     type Error = anyhow::Error;
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool> {
+        if self.at_once {
+            return self.here()?.records(batch);
+        }
         let Portion { records, bytes, told, .. } = &mut self.portion;
         let records = append(records, batch.records);
         let values = batch.values.map(|values| append(bytes, values));
@@ -328,6 +352,9 @@ where
     }
 
     fn paths(&mut self, paths: &Paths<'_>) -> Result<bool> {
+        if self.at_once {
+            return self.here()?.paths(paths);
+        }
         let Blocks { thread, insns_before, blocks, words, shapes } = paths.blocks;
         for id in blocks {
             if self.known.get(id.index()) != Some(&true) {
@@ -347,7 +374,26 @@ where
         self.gathered()
     }
 
+    fn takes_raw(&self) -> bool {
+        self.raw
+    }
+
+    fn plan(&mut self, plan: &Plan<'_>) -> Result<bool> {
+        if !self.at_once {
+            self.rest()?;
+            self.at_once = true;
+        }
+        self.here()?.plan(plan)
+    }
+
+    fn raw(&mut self, raw: &Raw<'_>) -> Result<bool> {
+        self.here()?.raw(raw)
+    }
+
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool> {
+        if self.at_once {
+            return self.here()?.event(thread, event);
+        }
         let bare = event.with_texts("", &[]);
         self.portion.told.push((
             thread,
@@ -360,6 +406,9 @@ where
     }
 
     fn code(&mut self, thread: ThreadId, code: &Code<'_>) -> Result<bool> {
+        if self.at_once {
+            return self.here()?.code(thread, code);
+        }
         let bytes = append(&mut self.portion.bytes, code.bytes);
         let told = Told::Code { process: code.process, pc: code.pc, bytes };
         self.portion.told.push((thread, told));
@@ -374,8 +423,9 @@ where
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.hand_over()?;
-        self.call_back()?;
+        if !self.at_once {
+            self.rest()?;
+        }
         match &mut self.sink {
             Where::Here(sink) => sink.finish(),
             _ => Err(anyhow!("the trace was finished after an error")),

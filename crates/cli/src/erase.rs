@@ -5,7 +5,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{
-    About, Batch, Blocks, Code, Event, Held, Line, Paths, Sieve, Sink, Tee, TeeError, ThreadId,
+    About, Batch, Blocks, Code, Event, Held, Line, Paths, Plan, Raw, Sieve, Sink, Tee, TeeError,
+    ThreadId,
 };
 
 /// Any sink, behind a pointer.
@@ -55,6 +56,18 @@ where
 
     fn paths(&mut self, paths: &Paths<'_>) -> anyhow::Result<bool> {
         self.0.paths(paths).map_err(Into::into)
+    }
+
+    fn takes_raw(&self) -> bool {
+        self.0.takes_raw()
+    }
+
+    fn plan(&mut self, plan: &Plan<'_>) -> anyhow::Result<bool> {
+        self.0.plan(plan).map_err(Into::into)
+    }
+
+    fn raw(&mut self, raw: &Raw<'_>) -> anyhow::Result<bool> {
+        self.0.raw(raw).map_err(Into::into)
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> anyhow::Result<bool> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ichnos_base::{About, Batch, Code, Event, Paths, Sink, ThreadId, Totals};
+use ichnos_base::{About, Batch, Code, Event, Paths, Plan, Raw, Sink, ThreadId, Totals};
 use ichnos_trace::{Options, Writer};
 
 use crate::count;
@@ -108,6 +108,18 @@ impl Sink for TraceFile {
 
     fn paths(&mut self, paths: &Paths<'_>) -> Result<bool> {
         self.with(|w| w.paths(paths))
+    }
+
+    fn takes_raw(&self) -> bool {
+        true
+    }
+
+    fn plan(&mut self, plan: &Plan<'_>) -> Result<bool> {
+        self.with(|w| w.plan(plan))
+    }
+
+    fn raw(&mut self, raw: &Raw<'_>) -> Result<bool> {
+        self.with(|w| w.raw(raw))
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool> {

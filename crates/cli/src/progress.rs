@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use ichnos_base::{About, Batch, Blocks, Code, Event, Held, Line, Paths, Sieve, Sink, ThreadId};
+use ichnos_base::{
+    About, Batch, Blocks, Code, Event, Held, Line, Paths, Plan, Raw, Sieve, Sink, ThreadId,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::gaps::Gaps;
@@ -151,6 +153,21 @@ impl<S: Sink> Sink for Progress<S> {
             meter.advance(paths.blocks.thread, paths.blocks.insns_before);
         }
         self.inner.paths(paths)
+    }
+
+    fn takes_raw(&self) -> bool {
+        self.inner.takes_raw()
+    }
+
+    fn plan(&mut self, plan: &Plan<'_>) -> Result<bool, S::Error> {
+        self.inner.plan(plan)
+    }
+
+    fn raw(&mut self, raw: &Raw<'_>) -> Result<bool, S::Error> {
+        if let Some(meter) = &mut self.meter {
+            meter.advance(raw.thread, raw.insns_before);
+        }
+        self.inner.raw(raw)
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, S::Error> {

@@ -262,6 +262,33 @@ impl Run {
         12 + 24 * lanes
     }
 
+    /// One access.
+    pub fn once(record: &Record) -> Option<Self> {
+        let (kind, flags, size, addr) = RefKind::of(record)?;
+        let what = u32::from(kind.code()) | u32::from(flags.0) << 8;
+        Some(Self { turns: 1, lanes: [Some(Lane { what, size, base: addr.0, stride: 0 }), None] })
+    }
+
+    /// Appends the bytes of a run that is told raw, of which there may be several: turns have four bytes there.
+    pub fn put_raw(&self, out: &mut Vec<u8>) -> u32 {
+        let (mut count, mut done) = (0, 0);
+        let lanes = self.lanes.iter().flatten().count() as u32;
+        while done < self.turns && lanes > 0 {
+            let turns = (self.turns - done).min(u64::from(u32::MAX));
+            out.extend((turns as u32).to_le_bytes());
+            out.extend(lanes.to_le_bytes());
+            for lane in self.lanes.iter().flatten() {
+                out.extend(lane.what.to_le_bytes());
+                out.extend(lane.size.to_le_bytes());
+                out.extend(lane.at(done).to_le_bytes());
+                out.extend(lane.stride.to_le_bytes());
+            }
+            done += turns;
+            count += 1;
+        }
+        count
+    }
+
     /// Appends the bytes.
     pub fn put(&self, out: &mut Vec<u8>) {
         let lanes = self.lanes.iter().flatten().count() as u32;

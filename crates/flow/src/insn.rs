@@ -173,6 +173,5 @@ pub fn value_registers(value: Value) -> Set {
         | Value::ShiftRightSigned(r, _)
         | Value::Low32(r)
         | Value::Low32Signed(r) => Set::only(r),
-        _ => Set::ALL,
     }
 }

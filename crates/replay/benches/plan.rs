@@ -17,12 +17,13 @@
 use std::convert::Infallible;
 
 use ichnos_base::{
-    AccessFlags, Batch, Blocks, GuestVa, InsnKind, Null, ProcessId, Sink, Source, ThreadId,
+    AccessFlags, Batch, Blocks, GuestVa, InsnKind, Leave, Null, Plan, ProcessId, Raw, Sink, Source,
+    ThreadId,
 };
 use ichnos_replay::Replay;
 use ichnos_trace::{
-    Address, Block, ExitKind, Exits, MAX_RAW_WORDS, Options, Raw, Reader, Ref, RefKind, Register,
-    Slot, Step, Sum, Value, Width, Writer,
+    Address, Block, ExitKind, Exits, Options, Reader, Ref, RefKind, Register, Slot, Step, Sum,
+    Value, Width, Writer,
 };
 
 const RUNS: usize = 5;
@@ -73,6 +74,9 @@ fn writer() -> Writer<Vec<u8>> {
     Writer::new(Vec::new(), options).expect("a writer")
 }
 
+/// Bytes that a thread stores before they are taken.
+const BUFFER: usize = 1 << 20;
+
 /// Where a block begins.
 const fn entry(block: u64) -> GuestVa {
     GuestVa(0x40_0000 + block * 64)
@@ -91,7 +95,7 @@ impl Program {
         [(block + 57) % blocks, (block + 131) % blocks, (block + 1) % blocks]
     }
 
-    fn block(self, number: u64, slots: [Slot; 2]) -> Block {
+    fn block(self, number: u64) -> Block {
         let [first, last, _] = self.ways(number);
         let (a, b, c) = (Register(0), Register(1), Register(2));
         let other = Step::Insn { len: 4, kind: InsnKind::OTHER };
@@ -103,8 +107,8 @@ impl Program {
         };
         let up = Value::Sum(Sum { base: Some(a), index: Some((b, 1)), disp: 8 });
         let steps = vec![
-            Step::Take { register: a, width: Width::Eight, slot: slots[0] },
-            Step::Take { register: b, width: Width::Eight, slot: slots[1] },
+            Step::Take { register: a, width: Width::Eight, slot: Slot(0) },
+            Step::Take { register: b, width: Width::Eight, slot: Slot(0) },
             other,
             at(RefKind::Load, a, 16),
             other,
@@ -123,35 +127,38 @@ impl Program {
         Block { process, entry, exits: Exits::Side, steps, code: Vec::new() }
     }
 
-    /// A walk through the program, as raw words.
+    /// A walk through the program, as it is stored.
     fn plan(self, executions: u64) -> Vec<u8> {
-        let mut writer = writer();
+        let (mut writer, process) = (writer(), ProcessId(0));
         for number in 0..self.blocks {
-            let slots = [writer.plan_slot(), writer.plan_slot()];
-            writer.plan_block(number, self.block(number, slots)).expect("a valid block");
+            let Block { entry, steps, code, .. } = &self.block(number);
+            let (identifier, entry) = (number as u32, *entry);
+            let plan = Plan { identifier, process, entry, steps, code };
+            writer.plan(&plan).expect("a valid block");
         }
         let (mut random, mut at, mut turns) = (1u64, 0u64, vec![0u64; self.blocks as usize]);
-        let mut words = Vec::new();
-        let pack = |writer: &mut Writer<Vec<u8>>, words: &mut Vec<u64>| {
-            writer.raw(ThreadId(0), &Raw { registers: &[], words }).expect("packed");
-            words.clear();
-        };
-        for _ in 0..executions {
-            if words.len() + 3 > MAX_RAW_WORDS {
-                pack(&mut writer, &mut words);
-            }
+        let (mut bytes, thread) = (Vec::new(), ThreadId(0));
+        for execution in 1..=executions {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let (turn, dice) = (&mut turns[at as usize], random >> 33);
             *turn += 1;
             let odd =
                 if dice.is_multiple_of(2 * self.surprise) { dice * 8 } else { *turn % 4096 * 8 };
-            words.extend([at, 0x7f00_0000 + at * 4096, 0x10_0000_0000 + (at << 24) + odd]);
+            bytes.extend((at as u32).to_le_bytes());
+            for word in [0x7f00_0000 + at * 4096, 0x10_0000_0000 + (at << 24) + odd] {
+                bytes.extend(word.to_le_bytes());
+            }
             let is_odd = dice / 64 % self.surprise == 0;
             let way = if is_odd { dice / 8 % 3 } else { *turn / 3 % 3 };
             at = self.ways(at)[way as usize];
+            if bytes.len() >= BUFFER || execution == executions {
+                let (insns, leave) = (bytes.len() as u64 / 4, Leave::Next(entry(at)));
+                let (insns_before, registers, bytes) = (0, &[], &mut bytes);
+                let raw = Raw { thread, process, insns_before, insns, registers, bytes, leave };
+                writer.raw(&raw).expect("gathered");
+                bytes.clear();
+            }
         }
-        pack(&mut writer, &mut words);
-        writer.raw_next(ThreadId(0), entry(at)).expect("a known thread");
         writer.finish().expect("finished");
         writer.into_inner()
     }

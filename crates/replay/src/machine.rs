@@ -71,7 +71,6 @@ impl Machine {
             }
             Value::Low32(r) => self.get(r)? & 0xffff_ffff,
             Value::Low32Signed(r) => i64::from(self.get(r)? as i32) as u64,
-            _ => return None,
         })
     }
 

@@ -404,8 +404,8 @@ pub(crate) fn trimmed<'a>(batch: Batch<'a>, window: &Window) -> Batch<'a> {
 
 #[cfg(test)]
 mod tests {
-    use ichnos_base::{GuestVa, InsnKind, ProcessId};
-    use ichnos_trace::{Block, Exits, Options, Register, Step, Writer};
+    use ichnos_base::{GuestVa, InsnKind, Plan, ProcessId, Register, Step};
+    use ichnos_trace::{Options, Writer};
 
     use super::*;
 
@@ -416,10 +416,9 @@ mod tests {
         let steps =
             [Step::Insn { len: 1, kind: InsnKind::OTHER }, Step::Forget { register: Register(1) }];
         for (identifier, step) in (0..).zip(steps) {
-            let (process, entry) = (ProcessId(0), GuestVa(0x1000 + identifier));
-            let (exits, steps, code) = (Exits::Side, vec![step], Vec::new());
-            let block = Block { process, entry, exits, steps, code };
-            writer.plan_block(identifier, block).expect("a valid block");
+            let (process, entry) = (ProcessId(0), GuestVa(0x1000 + u64::from(identifier)));
+            let plan = Plan { identifier, process, entry, steps: &[step], code: &[] };
+            writer.plan(&plan).expect("a valid block");
         }
         writer.finish().expect("finished");
         let reader = Reader::from_bytes(writer.into_inner()).expect("readable");

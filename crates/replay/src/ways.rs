@@ -149,7 +149,7 @@ impl Study {
             }
             Step::Take { register, .. } => self.set(register),
             Step::Derive { register, value } => {
-                self.read(value_registers(value)?)?;
+                self.read(value_registers(value))?;
                 self.set(register);
             }
             Step::Forget { register } => {
@@ -205,9 +205,9 @@ fn sum_registers(sum: Sum) -> u64 {
     sum.base.map_or(0, bit) | sum.index.map_or(0, |(register, _)| bit(register))
 }
 
-/// The registers that a value is made of; nothing if that is not known here.
-fn value_registers(value: Value) -> Option<u64> {
-    Some(match value {
+/// The registers that a value is made of.
+fn value_registers(value: Value) -> u64 {
+    match value {
         Value::Sum(sum) => sum_registers(sum),
         Value::Difference(a, b) => bit(a) | bit(b),
         Value::And(r, _)
@@ -216,6 +216,5 @@ fn value_registers(value: Value) -> Option<u64> {
         | Value::ShiftRightSigned(r, _)
         | Value::Low32(r)
         | Value::Low32Signed(r) => bit(r),
-        _ => return None,
-    })
+    }
 }

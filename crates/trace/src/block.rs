@@ -10,10 +10,11 @@
 //! stream after the first exit.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{GuestVa, ProcessId, Record, Totals};
+use ichnos_base::{GuestVa, Leave, ProcessId, Record, Totals};
 
 use crate::error::Flaw;
-use crate::step::{Address, ExitKind, Register, Slot, Step, Sum, Value};
+use crate::guess::Taken;
+use ichnos_base::{Address, ExitKind, Slot, Step};
 
 /// The most steps a block may have.
 pub const MAX_STEPS: usize = 1024;
@@ -44,13 +45,26 @@ pub struct Block {
     pub code: Vec<u8>,
 }
 
+/// Where an execution of a superblock ended.
+#[derive(Clone, Copy, Debug)]
+pub struct LeftAt {
+    /// How many steps were executed.
+    pub steps: usize,
+    /// The outcome of the exit that is the last of them, if it is one and its outcome was seen.
+    pub outcome: Option<(bool, GuestVa)>,
+    /// What the executed steps count.
+    pub totals: Totals,
+}
+
 /// A word of a block: whose it is, and which record of the template it fills.
 #[derive(Clone, Copy, Debug)]
 pub struct Word {
     /// The slot that predicts it.
     pub slot: Slot,
-    /// The record's place in the template; meaningless unless the shape is plain.
-    pub record: u32,
+    /// The record's place in the template; meaningless unless the shape is plain. A block has at most [`MAX_STEPS`] steps.
+    pub record: u16,
+    /// What it fills.
+    pub taken: Taken,
 }
 
 /// What a block comes to. What is looked at for every execution comes first, in one cache line.
@@ -81,7 +95,8 @@ pub struct Shape {
 const _: () = assert!(std::mem::offset_of!(Shape, template) <= 64);
 
 impl Shape {
-    /// Whether the block has no instruction, and so no records: it only says what registers hold.
+    /// Whether the block has no instruction, and so no records: it only says what registers hold. How the one before it was left follows
+    /// from the one behind it.
     #[inline]
     #[must_use]
     pub const fn is_silent(&self) -> bool {
@@ -186,12 +201,53 @@ impl Block {
             if !targets.is_empty() && self.exits == Exits::Side && step.takes() {
                 return Err(Flaw("a block takes a word after an exit"));
             }
-            step.check_registers()?;
+            if !step.is_sound() {
+                return Err(Flaw("a block names a register that does not exist"));
+            }
         }
         if !self.code.is_empty() && self.code.len() != code_len {
             return Err(Flaw("a block's code is not as long as its instructions"));
         }
         Ok(())
+    }
+
+    /// Where an execution ended, given how it was left. Flexible accesses are not counted.
+    #[must_use]
+    pub fn left_at(&self, leave: Leave) -> LeftAt {
+        let mut left = LeftAt { steps: 0, outcome: None, totals: Totals::default() };
+        let mut pc = self.entry;
+        for (i, step) in self.steps.iter().enumerate() {
+            let last = i + 1 == self.steps.len();
+            if matches!(step, Step::Insn { .. }) && leave == Leave::Cut(pc) {
+                return left;
+            }
+            left.outcome = None;
+            match *step {
+                Step::Insn { len, .. } => {
+                    pc = pc.offset(u64::from(len));
+                    left.totals.insns += 1;
+                }
+                Step::Ref(r) => left.totals.count(&r.kind.record(r.flags, r.size, GuestVa(0))),
+                Step::Exit { target, .. } if !last && self.exits == Exits::Last => {
+                    left.totals.branches += 1;
+                    left.outcome = Some((false, target));
+                }
+                Step::Exit { kind, target } => {
+                    let outcome = leave.outcome(kind, target);
+                    let here = outcome.is_none_or(|(taken, _)| taken);
+                    left.totals.branches += u64::from(outcome.is_some());
+                    left.totals.taken += u64::from(outcome.is_some_and(|o| o.0));
+                    left.outcome = outcome;
+                    if last || here {
+                        left.steps = i + 1;
+                        return left;
+                    }
+                }
+                _ => {}
+            }
+            left.steps = i + 1;
+        }
+        left
     }
 
     /// What the steps come to.
@@ -242,15 +298,19 @@ impl Layout {
             }
             Step::Ref(r) => {
                 if let Address::Word(slot) = r.address {
-                    self.words.push(Word { slot, record: self.template.len() as u32 });
+                    self.words.push(Word {
+                        slot,
+                        record: self.template.len() as u16,
+                        taken: Taken::ADDRESS,
+                    });
                 } else {
                     self.registers = true;
                 }
                 self.push(r.kind.record(r.flags, r.size, GuestVa(0)));
             }
             Step::Exit { target, .. } => self.push(Record::Branch { taken: false, target }),
-            Step::Take { slot, .. } => {
-                self.words.push(Word { slot, record: 0 });
+            Step::Take { register, width, slot } => {
+                self.words.push(Word { slot, record: 0, taken: Taken::new(register, width) });
                 self.registers = true;
             }
             Step::Flex { .. } => {
@@ -264,52 +324,5 @@ impl Layout {
     fn push(&mut self, record: Record) {
         self.totals.count(&record);
         self.template.push(record);
-    }
-}
-
-impl Step {
-    /// Whether the step takes something from the stream.
-    pub(crate) const fn takes(&self) -> bool {
-        matches!(
-            self,
-            Self::Take { .. }
-                | Self::Flex { .. }
-                | Self::Ref(crate::Ref { address: Address::Word(_), .. })
-        )
-    }
-
-    fn check_registers(&self) -> Result<(), Flaw> {
-        let ok = match *self {
-            Self::Take { register, .. } | Self::Forget { register } => register.known(),
-            Self::Derive { register, value } => register.known() && value.known(),
-            Self::Ref(crate::Ref { address: Address::Known(sum), .. }) => sum.known(),
-            _ => true,
-        };
-        if ok { Ok(()) } else { Err(Flaw("a block names a register that does not exist")) }
-    }
-}
-
-impl Register {
-    const fn known(self) -> bool {
-        (self.0 as usize) < Self::COUNT
-    }
-}
-
-impl Sum {
-    fn known(self) -> bool {
-        self.base.is_none_or(Register::known) && self.index.is_none_or(|(r, _)| r.known())
-    }
-}
-
-impl Value {
-    fn known(self) -> bool {
-        match self {
-            Self::Sum(sum) => sum.known(),
-            Self::Difference(a, b) => a.known() && b.known(),
-            Self::And(r, _) | Self::Low32(r) | Self::Low32Signed(r) => r.known(),
-            Self::ShiftLeft(r, n) | Self::ShiftRight(r, n) | Self::ShiftRightSigned(r, n) => {
-                r.known() && n < 64
-            }
-        }
     }
 }

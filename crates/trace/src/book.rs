@@ -19,7 +19,7 @@ use crate::error::{Error, Flaw};
 use crate::hash::QuickMap;
 use crate::roadmap::{Entry, Roadmap};
 use crate::roadmap_codec::{RoadmapEncoder, Seen};
-use crate::step::{Address, ExitKind, Ref, RefKind, Slot, Step};
+use ichnos_base::{Address, ExitKind, Ref, RefKind, Slot, Step};
 
 /// An instruction with more accesses than this is flexible from the start.
 const MAX_FIXED: usize = 8;

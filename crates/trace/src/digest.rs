@@ -6,10 +6,9 @@
 
 use ichnos_base::{BlockId, GuestVa, Totals};
 
-use crate::block::{Exits, Tally};
-use crate::mark::Leave;
-use crate::roadmap::{Entry, LeftAt, Roadmap};
-use crate::step::ExitKind;
+use crate::block::Tally;
+use crate::roadmap::{Entry, Roadmap};
+use ichnos_base::ExitKind;
 
 /// How a block ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,8 +19,6 @@ pub(crate) enum Ending {
     Conditional,
     /// By a transfer to wherever the next block is.
     Indirect,
-    /// Any exit may have been taken.
-    Side,
 }
 
 /// One block.
@@ -45,8 +42,6 @@ pub(crate) struct Digests {
     blocks: Vec<Digest>,
     slots: Vec<u32>,
     tallies: Vec<Tally>,
-    /// Those with side exits, whole; by number.
-    sides: Vec<(u32, Entry)>,
 }
 
 impl Digests {
@@ -64,12 +59,12 @@ impl Digests {
     #[cold]
     pub(crate) fn grow(&mut self, roadmap: &Roadmap) {
         for id in self.blocks.len()..roadmap.len() {
-            self.push(id as u32, roadmap.get(BlockId(id as u32)));
+            self.push(roadmap.get(BlockId(id as u32)));
         }
     }
 
-    /// Adds a block; a lost one, which nobody executes, is empty.
-    fn push(&mut self, id: u32, entry: Option<&Entry>) {
+    /// Adds a block; a lost one, which nobody executes, is empty. Planned ones are packed elsewhere.
+    fn push(&mut self, entry: Option<&Entry>) {
         let mut digest = Digest {
             entry: GuestVa(0),
             target: GuestVa(0),
@@ -92,14 +87,10 @@ impl Digests {
             digest.accesses =
                 (totals.loads + totals.stores + totals.prefetches + totals.flushes) as u16;
             digest.ending = match kind {
-                _ if entry.block.exits == Exits::Side => Ending::Side,
                 None | Some(ExitKind::Direct) => Ending::Plain,
                 Some(ExitKind::Conditional) => Ending::Conditional,
                 Some(ExitKind::Indirect) => Ending::Indirect,
             };
-            if digest.ending == Ending::Side {
-                self.sides.push((id, entry.clone()));
-            }
             self.slots.extend(shape.words.iter().map(|word| word.slot.0));
         }
         self.tallies.push(entry.map(|entry| entry.shape.tally).unwrap_or_default());
@@ -122,12 +113,6 @@ impl Digests {
     #[inline]
     pub(crate) fn ran(&mut self, id: BlockId) {
         self.blocks[id.index()].runs += 1;
-    }
-
-    /// Where an execution of a block with side exits ended.
-    pub(crate) fn left_at(&self, id: BlockId, leave: Leave) -> Option<LeftAt> {
-        let at = self.sides.binary_search_by_key(&id.0, |side| side.0).ok()?;
-        Some(self.sides[at].1.left_at(leave))
     }
 
     /// What all executions to the end count, their last branches taken.

@@ -14,10 +14,7 @@
 
 use std::marker::PhantomData;
 
-use ichnos_base::GuestVa;
-
-use crate::mark::Leave;
-use crate::step::{Address, ExitKind, Register, Step, Sum, Value, Width};
+use ichnos_base::{Address, ExitKind, GuestVa, Leave, Register, Step, Sum, Value, Width};
 
 /// The shadow registers, and behind them places that no block can name: there is one for every number that an operation can hold,
 /// so that none needs to be checked.
@@ -73,6 +70,8 @@ pub struct Flat<S: ?Sized> {
     ops: Vec<Op>,
     /// Values that are not sums.
     values: Vec<Value>,
+    /// The register that can be followed without the others.
+    followed: Option<Register>,
     stored: PhantomData<fn(&S)>,
 }
 
@@ -83,6 +82,7 @@ impl<S: ?Sized> Default for Flat<S> {
             exits: Vec::new(),
             ops: Vec::new(),
             values: Vec::new(),
+            followed: None,
             stored: PhantomData,
         }
     }
@@ -101,6 +101,8 @@ pub struct Brief {
     pub len: u32,
     /// What can be done with it.
     pub sort: Sort,
+    /// Whether it goes on where another piece of its superblock ended, and needs the registers of that one.
+    pub goes_on: bool,
 }
 
 /// What can be done with a block.
@@ -126,6 +128,8 @@ struct Exit {
     /// Operations and instructions before it.
     ops: u16,
     insns: u16,
+    /// How far the followed register moves up to there; nothing if that is no constant.
+    moves: Option<i32>,
 }
 
 /// An operation: the sum of a register as far as nothing is taken over it, another one so many times, a constant, and what is
@@ -167,11 +171,25 @@ pub struct Execution {
 impl Brief {
     /// A block that is not laid out yet.
     pub const fn new(entry: GuestVa, first_way: u32, len: u32, sort: Sort) -> Self {
-        Self { entry, first_exit: 0, first_op: 0, first_way, len, sort }
+        Self { entry, first_exit: 0, first_op: 0, first_way, len, sort, goes_on: false }
     }
 }
 
 impl<S: Stored + ?Sized> Flat<S> {
+    /// No blocks yet, of which this register is to be followed without the others.
+    pub fn following(register: Register) -> Self {
+        Self { followed: Some(register), ..Self::default() }
+    }
+
+    /// Follows a plain block left for `next` without its addresses, if the followed register moves by a constant: how many instructions
+    /// it had.
+    #[inline]
+    pub fn follow(&self, brief: &Brief, next: GuestVa, register: &mut u64) -> Option<u64> {
+        let (_, exit) = self.exit(brief, Leave::Next(next))?;
+        *register = register.wrapping_add(i64::from(exit.moves?) as u64);
+        Some(u64::from(exit.insns))
+    }
+
     /// A block.
     #[inline]
     pub fn get(&self, identifier: u32) -> Option<&Brief> {
@@ -188,7 +206,8 @@ impl<S: Stored + ?Sized> Flat<S> {
         }
         if brief.sort == Sort::Plain {
             let first = self.ops.len();
-            let mut layout = Layout { flat: self, first, pc: brief.entry, at: 0, insns: 0 };
+            let moves = self.followed.map(|_| 0);
+            let mut layout = Layout { flat: self, first, pc: brief.entry, at: 0, insns: 0, moves };
             steps.iter().for_each(|step| layout.step(step));
             layout.exit(None, layout.pc);
         }
@@ -290,6 +309,18 @@ impl<S: Stored + ?Sized> Flat<S> {
     }
 }
 
+/// How far a step moves a register, if that is a constant.
+fn moves(register: Register, step: &Step) -> Option<i32> {
+    match *step {
+        Step::Derive { value: Value::Sum(Sum { base, index: None, disp }), .. }
+            if base == Some(register) =>
+        {
+            i32::try_from(disp).ok()
+        }
+        _ => None,
+    }
+}
+
 /// A block that is being laid out.
 struct Layout<'a, S: ?Sized> {
     flat: &'a mut Flat<S>,
@@ -298,10 +329,19 @@ struct Layout<'a, S: ?Sized> {
     pc: GuestVa,
     at: u16,
     insns: u16,
+    moves: Option<i32>,
 }
 
 impl<S: Stored + ?Sized> Layout<'_, S> {
     fn step(&mut self, step: &Step) {
+        if let Step::Take { register, .. }
+        | Step::Forget { register }
+        | Step::Derive { register, .. } = *step
+            && Some(register) == self.flat.followed
+        {
+            let by = moves(register, step);
+            self.moves = self.moves.zip(by).and_then(|(before, by)| before.checked_add(by));
+        }
         match *step {
             Step::Insn { len, .. } => {
                 self.pc = self.pc.offset(u64::from(len));
@@ -355,7 +395,8 @@ impl<S: Stored + ?Sized> Layout<'_, S> {
 
     fn exit(&mut self, kind: Option<ExitKind>, target: GuestVa) {
         let ops = (self.flat.ops.len() - self.first) as u16;
-        self.flat.exits.push(Exit { target, kind, ops, insns: self.insns });
+        let (insns, moves) = (self.insns, self.moves);
+        self.flat.exits.push(Exit { target, kind, ops, insns, moves });
     }
 }
 

@@ -3,11 +3,11 @@
 //! a megabyte is one run of two lanes.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{AccessFlags, GuestVa, Record};
+use ichnos_base::{AccessFlags, GuestVa, Record, Totals};
 
 use crate::bytes::{Cursor, Parse, put_signed, put_varint};
 use crate::error::Flaw;
-use crate::step::RefKind;
+use ichnos_base::RefKind;
 
 /// Consecutive accesses with regular addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +48,19 @@ impl Run {
         self.count == 0
     }
 
+    /// Counts its records.
+    pub(crate) fn count(&self, totals: &mut Totals) {
+        for lane in [Some(self.first), self.second].into_iter().flatten() {
+            let count = match lane.kind {
+                RefKind::Load => &mut totals.loads,
+                RefKind::Store => &mut totals.stores,
+                RefKind::Prefetch => &mut totals.prefetches,
+                RefKind::Flush => &mut totals.flushes,
+            };
+            *count += u64::from(self.count);
+        }
+    }
+
     /// The records of turns `from..to`, in order.
     pub fn records(&self, from: u32, to: u32) -> impl Iterator<Item = Record> + '_ {
         (from..to).flat_map(|turn| {
@@ -74,9 +87,13 @@ impl Lane {
 
 /// Appends accesses as runs; `last` is the address that deltas refer to.
 pub(crate) fn put_accesses(out: &mut Vec<u8>, accesses: &[Record], last: &mut u64) {
-    let runs = find_runs(accesses);
+    put_runs(out, &find_runs(accesses), last);
+}
+
+/// Appends runs.
+pub(crate) fn put_runs(out: &mut Vec<u8>, runs: &[Run], last: &mut u64) {
     put_varint(out, runs.len() as u64);
-    for run in &runs {
+    for run in runs {
         put_varint(out, u64::from(run.count) << 1 | u64::from(run.second.is_some()));
         for lane in [Some(run.first), run.second].into_iter().flatten() {
             out.extend_from_slice(&[lane.kind.code(), lane.flags.0]);

@@ -18,9 +18,9 @@ use ichnos_base::BlockId;
 use crate::copy::Copies;
 use crate::predict::Predictors;
 use crate::roadmap::Roadmap;
-use crate::step::{Address, RefKind, Step};
 use crate::study::{Follows, Found, Study};
 use crate::wire::{CELLS, Told, Wire, Wires};
+use ichnos_base::{Address, RefKind, Step};
 
 /// How many words back a cause is looked for.
 pub(crate) const RING: usize = 32;

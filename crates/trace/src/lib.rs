@@ -7,7 +7,8 @@
 //!
 //! Two ways in, both through [`Writer`]: records pushed into it as a
 //! [`Sink`](ichnos_base::Sink), from which it builds the roadmap itself; or blocks that a collector
-//! planned ([`Writer::plan_block`]) with raw buffers of words ([`Writer::raw`]).
+//! planned ([`Sink::plan`](ichnos_base::Sink::plan)) with what its threads stored
+//! ([`Sink::raw`](ichnos_base::Sink::raw)). The first makes the smaller files, the second is several times faster.
 //!
 //! # Example
 //!
@@ -44,11 +45,13 @@ mod error;
 mod event_codec;
 pub mod flat;
 mod flex;
+mod guess;
 mod hash;
 mod header;
 mod index;
 mod input;
 mod learn;
+mod lore;
 mod mark;
 mod mend;
 mod misses;
@@ -57,6 +60,9 @@ mod pack;
 mod path;
 mod plan;
 mod predict;
+mod raw_line;
+mod raw_pack;
+mod raw_unpack;
 mod reader;
 mod roadmap;
 mod roadmap_codec;
@@ -64,7 +70,6 @@ mod salvage;
 mod scan;
 mod sequence;
 mod slot;
-mod step;
 mod stream;
 mod study;
 mod token;
@@ -75,20 +80,22 @@ mod ways;
 mod wire;
 mod writer;
 
-pub use block::{Block, Exits, MAX_STEPS, Shape, Tally, Word};
+pub use block::{Block, Exits, LeftAt, MAX_STEPS, Shape, Tally, Word};
 pub use chunk::{ChunkHeader, ChunkKind, MAX_RAW, MAX_RECORDS};
 pub use error::Error;
 pub use flex::{Lane, Run};
+pub use guess::Taken;
 pub use header::{Provenance, VERSION};
+pub use ichnos_base::{
+    Address, ExitKind, Leave, Ref, RefKind, Register, Slot, Step, Sum, Value, Width,
+};
 pub use index::ChunkPlace;
-pub use mark::{Leave, Loose};
+pub use mark::Loose;
 #[doc(hidden)]
 pub use mend::mend_checksums;
-pub use plan::{MAX_RAW_WORDS, Raw, describe};
 pub use reader::{Condition, Decoder, Reader, Thread};
-pub use roadmap::{Entry, LeftAt, MAX_BLOCKS, MAX_ROADMAP, MAX_SLOTS, Roadmap};
+pub use roadmap::{Entry, MAX_BLOCKS, MAX_ROADMAP, MAX_SLOTS, Roadmap};
 pub use salvage::{Lost, Salvaged, salvage, salvage_bytes};
 pub use scan::Hole;
-pub use step::{Address, ExitKind, Ref, RefKind, Register, Slot, Step, Sum, Value, Width};
 pub use unpack::{Burst, Item};
 pub use writer::{Options, Writer};

@@ -5,12 +5,11 @@
 
 use std::ops::RangeInclusive;
 
-use ichnos_base::{GuestVa, InsnKind, Record};
+use ichnos_base::{GuestVa, InsnKind, Record, Register};
 
 use crate::bytes::{Cursor, Parse, put_signed, put_varint};
 use crate::error::Flaw;
 use crate::flex::{Run, get_runs, put_accesses};
-use crate::step::{ExitKind, Register};
 
 pub(crate) const END: u8 = 0;
 pub(crate) const EVENT: u8 = 1;
@@ -20,9 +19,12 @@ pub(crate) const NEXT: u8 = 4;
 pub(crate) const LOOSE: u8 = 5;
 pub(crate) const SNAPSHOT: u8 = 6;
 pub(crate) const WIRE: u8 = 7;
+pub(crate) const CUT: u8 = 8;
 
 /// The chunk's flag that says that it holds values.
 pub(crate) const HAS_VALUES: u8 = 1;
+/// The one that says that executions are raw.
+pub(crate) const IS_RAW: u8 = 2;
 
 /// How large prediction tables may be: two to this many places.
 pub(crate) const TABLE_BITS: RangeInclusive<u32> = 6..=18;
@@ -34,49 +36,6 @@ pub(crate) struct Mode {
     pub(crate) flags: u8,
     /// The size of its prediction tables.
     pub(crate) bits: u32,
-}
-
-/// How the last block before a mark was left.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Leave {
-    /// Nothing is said: an indirect exit has no outcome, a conditional one was not taken.
-    #[default]
-    Silent,
-    /// Control went on here.
-    Next(GuestVa),
-    /// The last exit had this outcome, whatever comes next.
-    Outcome {
-        /// Whether it was taken.
-        taken: bool,
-        /// Its target.
-        target: GuestVa,
-    },
-    /// Nobody saw where control went: the first exit that is not direct has no branch
-    /// record, and nothing is known of what comes after it.
-    Unknown,
-    /// The instruction at this address of the block did not retire: the execution ended before it, without a branch. If there
-    /// is none, nothing is said.
-    Cut(GuestVa),
-}
-
-impl Leave {
-    /// The branch record of a block's last exit.
-    #[inline]
-    #[must_use]
-    pub fn outcome(self, kind: ExitKind, target: GuestVa) -> Option<(bool, GuestVa)> {
-        let next = match self {
-            Self::Outcome { taken, target } => return Some((taken, target)),
-            Self::Unknown if kind != ExitKind::Direct => return None,
-            Self::Unknown => None,
-            Self::Next(next) => Some(next),
-            Self::Silent | Self::Cut(_) => None,
-        };
-        match kind {
-            ExitKind::Direct => Some((true, target)),
-            ExitKind::Conditional => Some((next == Some(target), target)),
-            ExitKind::Indirect => next.map(|next| (true, next)),
-        }
-    }
 }
 
 /// A piece of a stretch of records that belong to no block.

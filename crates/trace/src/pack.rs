@@ -14,13 +14,14 @@ use crate::error::Error;
 use crate::event_codec::put_event;
 use crate::flex::put_accesses;
 use crate::learn::Learner;
-use crate::mark::{self, Leave, Mode};
+use crate::mark::{self, Mode};
 use crate::misses::MISS_COLUMNS;
 use crate::predict::Predictors;
 use crate::roadmap::Roadmap;
 use crate::sequence::{Guess, Sequence};
-use crate::step::{ExitKind, Register, Slot};
 use crate::values::Values;
+use ichnos_base::Leave;
+use ichnos_base::{ExitKind, Slot};
 
 pub(crate) const MARKS: usize = 0;
 pub(crate) const CODES: usize = 1;
@@ -29,8 +30,9 @@ pub(crate) const MISSES: usize = 3;
 pub(crate) const FLEX: usize = MISSES + MISS_COLUMNS;
 pub(crate) const VALUE_TOKENS: usize = FLEX + 1;
 pub(crate) const VALUE_BYTES: usize = FLEX + 2;
+pub(crate) const RUNS: usize = FLEX + 3;
 /// How many columns a stream chunk has.
-pub(crate) const COLUMNS: usize = FLEX + 3;
+pub(crate) const COLUMNS: usize = FLEX + 4;
 
 /// After so many executions it is looked at whether wires are worth learning.
 const WATCH: u64 = 512;
@@ -76,7 +78,6 @@ pub(crate) struct Packer {
 /// The last execution, as long as it is open how it ended.
 #[derive(Clone, Copy, Debug)]
 struct Last {
-    id: BlockId,
     /// [`Ending::Plain`] if nothing is open.
     ending: Ending,
     target: GuestVa,
@@ -84,8 +85,7 @@ struct Last {
 }
 
 impl Last {
-    const NONE: Self =
-        Self { id: BlockId(0), ending: Ending::Plain, target: GuestVa(0), leave: Leave::Silent };
+    const NONE: Self = Self { ending: Ending::Plain, target: GuestVa(0), leave: Leave::Silent };
 }
 
 impl Packer {
@@ -201,12 +201,10 @@ impl Packer {
         }
         self.execs += 1;
         self.blocks = self.blocks.max(id.0 + 1);
-        self.last = Last { id, ending: block.ending, target: block.target, leave };
-        if block.ending != Ending::Side {
-            self.digests.ran(id);
-            self.insns += u64::from(block.insns);
-            self.accesses += u64::from(block.accesses);
-        }
+        self.last = Last { ending: block.ending, target: block.target, leave };
+        self.digests.ran(id);
+        self.insns += u64::from(block.insns);
+        self.accesses += u64::from(block.accesses);
         self.clock += 1;
         if self.clock.is_multiple_of(WATCH) {
             self.learner.watch(&self.predictors.wires);
@@ -306,27 +304,17 @@ impl Packer {
 
     /// The last block's exit, whatever comes after it.
     fn resolve(&mut self, after: Leave) {
-        let Last { id, ending, target, leave: actual } =
-            std::mem::replace(&mut self.last, Last::NONE);
-        let leave = match (actual, after) {
-            // An execution of a plan, and nobody said where it went.
-            (Leave::Silent, Leave::Silent) => Leave::Unknown,
-            (Leave::Silent, after) => after,
-            (actual, _) => actual,
+        let Last { ending, target, leave: actual } = std::mem::replace(&mut self.last, Last::NONE);
+        let leave = match actual {
+            // Nobody said where it went.
+            Leave::Silent if after == Leave::Silent => Leave::Unknown,
+            Leave::Silent => after,
+            actual => actual,
         };
         let kind = match ending {
             Ending::Plain => return,
             Ending::Conditional => ExitKind::Conditional,
             Ending::Indirect => ExitKind::Indirect,
-            Ending::Side => {
-                if let Some(left) = self.digests.left_at(id, leave) {
-                    self.totals.add(&left.totals);
-                }
-                if leave != after {
-                    self.put_leave(leave);
-                }
-                return;
-            }
         };
         let outcome = leave.outcome(kind, target);
         if outcome != after.outcome(kind, target) {
@@ -337,23 +325,11 @@ impl Packer {
     }
 
     fn put_leave(&mut self, leave: Leave) {
-        match leave {
-            Leave::Outcome { taken, target } => {
-                let out = self.put_mark(mark::OUTCOME);
-                out.push(u8::from(taken));
-                put_varint(out, target.0);
-            }
-            Leave::Unknown => {
-                self.put_mark(mark::NO_OUTCOME);
-            }
-            Leave::Next(next) => put_varint(self.put_mark(mark::NEXT), next.0),
-            Leave::Silent | Leave::Cut(_) => {}
+        if leave != Leave::Silent {
+            put_varint(&mut self.columns[MARKS], std::mem::take(&mut self.execs));
+            self.marks += 1;
+            put_leave(&mut self.columns[MARKS], leave);
         }
-    }
-
-    /// How the last execution really ended, if that was not known when it was packed.
-    pub(crate) fn left(&mut self, leave: Leave) {
-        self.last.leave = leave;
     }
 
     /// Packs the accesses of the next flexible step of the execution that follows.
@@ -367,7 +343,7 @@ impl Packer {
     /// Packs the values of records that were or will be packed; false if there are
     /// fewer bytes than the records need.
     pub(crate) fn put_values(&mut self, records: &[Record], bytes: &[u8]) -> bool {
-        let [.., tokens, written] = &mut self.columns;
+        let [.., tokens, written, _] = &mut self.columns;
         self.values.encode(records, bytes, tokens, written) == Some(bytes.len())
     }
 
@@ -397,12 +373,6 @@ impl Packer {
         Ok(())
     }
 
-    /// Packs the shadow registers as they are from here on.
-    pub(crate) fn snapshot(&mut self, registers: &[(Register, u64)]) {
-        self.resolve(Leave::Silent);
-        mark::put_snapshot(self.put_mark(mark::SNAPSHOT), registers);
-    }
-
     /// Ends the chunk: its columns and totals are complete.
     pub(crate) fn end(&mut self) {
         self.resolve(Leave::Silent);
@@ -421,4 +391,25 @@ impl Packer {
         out.push(tag);
         out
     }
+}
+
+/// Appends how an execution was left, if there is anything to say, as a mark without its count.
+pub(crate) fn put_leave(out: &mut Vec<u8>, leave: Leave) {
+    let to = match leave {
+        Leave::Silent => return,
+        Leave::Unknown => return out.push(mark::NO_OUTCOME),
+        Leave::Outcome { taken, target } => {
+            out.extend_from_slice(&[mark::OUTCOME, u8::from(taken)]);
+            target
+        }
+        Leave::Next(next) => {
+            out.push(mark::NEXT);
+            next
+        }
+        Leave::Cut(pc) => {
+            out.push(mark::CUT);
+            pc
+        }
+    };
+    put_varint(out, to.0);
 }

@@ -1,181 +1,201 @@
-//! The second way in: a collector plans blocks itself, registers them, and hands
-//! over raw buffers of words as its save points stored them.
-//!
-//! A raw buffer is a sequence of executions: the identifier under which a block was
-//! registered, then the words that its steps take, in the order of the
-//! steps. A [`Step::Take`] or a reference with [`Address::Word`](crate::Address::Word)
-//! takes one word. A [`Step::Flex`] takes a count, then for each access a
-//! description ([`describe`]) and an address.
-//!
-//! Which exit an execution left by follows from the next block's entry. Where no block follows
-//! (before an event, at the end), [`Writer::raw_next`] says where control
-//! went; if nobody says so, the trace stops at the first exit whose outcome
-//! it would have to guess.
+//! The second way in: a collector plans blocks itself ([`Plan`]), and hands over what its threads stored
+//! ([`Raw`]). Both are gathered here, and packed elsewhere when there is enough for a chunk.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::io::Write;
+use std::sync::{Arc, PoisonError};
 
-use ichnos_base::{AccessFlags, BlockId, GuestVa, Record, ThreadId};
+use ichnos_base::{Address, Event, Plan, Raw, Ref, Step, Totals};
 
-use crate::block::Block;
+use crate::block::{Block, Exits};
+use crate::chunk::{ChunkHeader, ChunkKind};
 use crate::error::Error;
-use crate::mark::Leave;
-use crate::pack::Packer;
-use crate::roadmap::Roadmap;
-use crate::step::{RefKind, Register, Slot, Step};
+use crate::event_codec::put_event;
+use crate::lore::Planned;
+use crate::raw_line::{Chunk, Done};
+use crate::raw_pack::{Gathered, Piece};
 use crate::stream::{Stream, Tools};
 use crate::writer::Writer;
 
-/// The most words a raw buffer may have: a chunk begins only where a buffer does, and
-/// this keeps chunks within their limits.
-pub const MAX_RAW_WORDS: usize = 1 << 17;
+/// Slots beyond this are used again, by blocks that were planned long after each other.
+const MOST_SLOTS: u32 = 1 << 20;
 
-/// A buffer of words as a traced thread filled it.
-#[derive(Clone, Copy, Debug)]
-pub struct Raw<'a> {
-    /// The registers whose values are known at the buffer's start.
-    pub registers: &'a [(Register, u64)],
-    /// Executions: identifier, words, identifier, words...
-    pub words: &'a [u64],
-}
+/// So many bytes close a chunk, and so many instructions that it could have more records than a reader accepts.
+const CLOSE_BYTES: usize = 24 << 20;
+const CLOSE_INSNS: u64 = 1 << 26;
 
-/// The word that describes one access of a flexible step.
-#[must_use]
-pub const fn describe(kind: RefKind, flags: AccessFlags, size: u32) -> u64 {
-    kind.code() as u64 | (flags.0 as u64) << 8 | (size as u64) << 32
-}
-
-fn described(word: u64, addr: u64) -> Option<Record> {
-    let kind = RefKind::from_code(word as u8)?;
-    Some(kind.record(AccessFlags((word >> 8) as u8), (word >> 32) as u32, GuestVa(addr)))
+/// What a thread tells raw, until it is enough for a chunk.
+#[derive(Debug)]
+pub(crate) struct Gathering {
+    gathered: Gathered,
+    insns: u64,
+    first_ns: u64,
+    last_ns: u64,
 }
 
 impl<W: Write> Writer<W> {
-    /// A slot for words of a plan.
-    pub fn plan_slot(&mut self) -> Slot {
-        self.tools.book.new_slot()
-    }
-
-    /// Registers a planned block under an identifier of the collector's choice. An
-    /// identifier registered again means the new block from then on.
-    pub fn plan_block(&mut self, identifier: u64, block: Block) -> Result<BlockId, Error> {
-        self.guarded(|this| {
-            let id = this.tools.book.push_plan(block)?;
-            this.plans.insert(identifier, id);
-            Ok(id)
-        })
-    }
-
-    /// Packs a raw buffer. Answers how many words belonged to whole executions;
-    /// the rest, of an execution that a dying thread did not finish, is left out.
-    pub fn raw(&mut self, thread: ThreadId, raw: &Raw<'_>) -> Result<usize, Error> {
-        if raw.words.len() > MAX_RAW_WORDS {
-            return Err(Error::Misuse("a raw buffer is longer than a raw buffer may be"));
+    /// Takes a planned block.
+    pub(crate) fn put_plan(&mut self, plan: &Plan<'_>) -> Result<(), Error> {
+        if !self.plans.insert((plan.process, plan.identifier)) {
+            return Err(Error::Misuse("two planned blocks have the same identifier"));
         }
-        self.guarded(|this| {
-            let Some(first) = raw.words.first() else { return Ok(0) };
-            let first = this.planned(*first)?;
-            let entry = this.tools.book.roadmap.entry_pc(first);
-            let (stream, tools) = this.stream(thread)?;
-            stream.start_raw(tools, entry.unwrap_or_default(), raw.registers)?;
-            let mut rest = raw.words;
-            while let Some(identifier) = rest.first() {
-                let id = this.planned(*identifier)?;
-                let (stream, tools) = this.open_stream(thread);
-                let Some(used) = stream.raw_execution(tools, id, &rest[1..])? else { break };
-                rest = &rest[1 + used..];
+        let Tools { book, line, next_slot, .. } = &mut self.tools;
+        let mut steps = plan.steps.to_vec();
+        for step in &mut steps {
+            if let Step::Take { slot, .. }
+            | Step::Flex { slot }
+            | Step::Ref(Ref { address: Address::Word(slot), .. }) = step
+            {
+                slot.0 = *next_slot;
+                *next_slot = (*next_slot + 1) % MOST_SLOTS;
             }
-            Ok(raw.words.len() - rest.len())
-        })
-    }
-
-    /// Says where control went after the last execution of a raw buffer.
-    pub fn raw_next(&mut self, thread: ThreadId, pc: GuestVa) -> Result<(), Error> {
-        self.guarded(|this| {
-            let (stream, _) = this.stream(thread)?;
-            stream.left(Leave::Next(pc));
-            Ok(())
-        })
-    }
-
-    fn planned(&self, identifier: u64) -> Result<BlockId, Error> {
-        let unknown = Error::Misuse("a raw buffer names a block that was never registered");
-        self.plans.get(&identifier).copied().ok_or(unknown)
+        }
+        let (process, entry, exits) = (plan.process, plan.entry, Exits::Side);
+        let bare = Block { process, entry, exits, steps, code: Vec::new() };
+        let id = book.push_plan(Block { code: plan.code.to_vec(), ..bare.clone() })?;
+        let (identifier, block) = (plan.identifier, Arc::new(bare));
+        let mut plans = line.plans().write().unwrap_or_else(PoisonError::into_inner);
+        plans.push(Planned { id, process, identifier, block });
+        Ok(())
     }
 }
 
 impl Stream {
-    fn left(&mut self, leave: Leave) {
-        if let Some(packer) = &mut self.packer {
-            packer.left(leave);
-        }
-    }
-
-    fn start_raw<W: Write>(
+    /// Gathers executions.
+    pub(crate) fn raw<W: Write>(
         &mut self,
         tools: &mut Tools<W>,
-        entry: GuestVa,
-        registers: &[(Register, u64)],
+        raw: &Raw<'_>,
     ) -> Result<(), Error> {
-        if registers.iter().any(|(r, _)| usize::from(r.0) >= Register::COUNT)
-            || registers.len() > Register::COUNT
-        {
-            return Err(Error::Misuse("a raw buffer names a register that does not exist"));
+        if raw.bytes.is_empty() {
+            return Ok(());
         }
-        self.settle(tools)?;
-        self.left(Leave::Next(entry));
-        self.close_if_full(tools)?;
-        self.open(tools).snapshot(registers);
-        Ok(())
+        let other = |open: &Gathering| {
+            let gathered = &open.gathered;
+            let moved = !gathered.bytes.is_empty() && gathered.process != raw.process;
+            moved || open.insns + raw.insns > CLOSE_INSNS
+        };
+        if self.raw.as_ref().is_some_and(other) {
+            self.close_raw(tools)?;
+        }
+        let open = self.open_raw(tools)?;
+        let Gathered { process, registers, bytes, pieces, .. } = &mut open.gathered;
+        if bytes.is_empty() {
+            *process = raw.process;
+            registers.extend_from_slice(raw.registers);
+        }
+        bytes.extend_from_slice(raw.bytes);
+        pieces.push(Piece::Executions(bytes.len(), raw.leave));
+        open.insns += raw.insns;
+        let most = tools.options.chunk_insns.min(CLOSE_INSNS);
+        if open.insns >= most || bytes.len() >= CLOSE_BYTES {
+            self.close_raw(tools)
+        } else {
+            Ok(())
+        }
     }
 
-    /// Packs one execution; answers how many words it took, or nothing if
-    /// there are too few.
-    fn raw_execution<W: Write>(
+    /// Gathers an event.
+    pub(crate) fn raw_event<W: Write>(
         &mut self,
         tools: &mut Tools<W>,
-        id: BlockId,
-        words: &[u64],
-    ) -> Result<Option<usize>, Error> {
-        let mut taken = std::mem::take(&mut self.words);
-        taken.clear();
-        let packer = self.open(tools);
-        let used = pack_raw(packer, &tools.book.roadmap, (id, words), &mut taken);
-        self.words = taken;
-        used
+        event: &Event<'_>,
+    ) -> Result<(), Error> {
+        if let Event::ThreadStart(start) = event {
+            self.process = start.process;
+        }
+        let open = self.open_raw(tools)?;
+        let Gathered { events, pieces, .. } = &mut open.gathered;
+        put_event(events, event)?;
+        pieces.push(Piece::Event(events.len()));
+        if let Event::Timestamp { ns } = *event {
+            if open.first_ns == 0 {
+                open.first_ns = ns;
+            }
+            open.last_ns = ns;
+        }
+        if events.len() >= CLOSE_BYTES / 2 { self.close_raw(tools) } else { Ok(()) }
+    }
+
+    fn open_raw<W: Write>(&mut self, tools: &mut Tools<W>) -> Result<&mut Gathering, Error> {
+        if self.packer.is_some() {
+            self.close(tools)?;
+        }
+        if self.raw.is_none() {
+            self.opened = std::time::Instant::now();
+        }
+        Ok(self.raw.get_or_insert_with(|| Gathering {
+            gathered: tools.line.fresh(),
+            insns: 0,
+            first_ns: 0,
+            last_ns: 0,
+        }))
+    }
+
+    /// Hands what was gathered to a packer.
+    pub(crate) fn close_raw<W: Write>(&mut self, tools: &mut Tools<W>) -> Result<(), Error> {
+        let Some(Gathering { gathered, first_ns, last_ns, .. }) = self.raw.take() else {
+            return Ok(());
+        };
+        if gathered.pieces.is_empty() {
+            tools.line.reuse(gathered);
+            return Ok(());
+        }
+        tools.line.put(Chunk { thread: self.thread, first_ns, last_ns, gathered })?;
+        while let Some(done) = tools.line.next_if_full() {
+            tools.put_raw(done?)?;
+        }
+        Ok(())
     }
 }
 
-fn pack_raw(
-    packer: &mut Packer,
-    roadmap: &Roadmap,
-    (id, words): (BlockId, &[u64]),
-    taken: &mut Vec<u64>,
-) -> Result<Option<usize>, Error> {
-    let Some(entry) = roadmap.get(id) else { return Ok(None) };
-    let mut used = 0;
-    let mut flexes: Vec<(Slot, Vec<Record>)> = Vec::new();
-    for step in entry.block.steps.iter().filter(|s| s.takes()) {
-        let Some(word) = words.get(used) else { return Ok(None) };
-        used += 1;
-        let Step::Flex { slot } = step else {
-            taken.push(*word);
-            continue;
-        };
-        let count = usize::try_from(*word).unwrap_or(usize::MAX);
-        let Some(pairs) = count.checked_mul(2).and_then(|n| words.get(used..used.checked_add(n)?))
-        else {
-            return Ok(None);
-        };
-        let accesses: Option<Vec<_>> = pairs.chunks(2).map(|p| described(p[0], p[1])).collect();
-        let accesses = accesses.ok_or(Error::Misuse("a raw buffer describes no access"))?;
-        used += pairs.len();
-        flexes.push((*slot, accesses));
+impl<W: Write> Tools<W> {
+    /// Writes all chunks that are being packed.
+    pub(crate) fn drain(&mut self) -> Result<(), Error> {
+        while let Some(done) = self.line.next() {
+            self.put_raw(done?)?;
+        }
+        Ok(())
     }
-    packer.grow(roadmap);
-    for (slot, accesses) in &flexes {
-        packer.flex(*slot, accesses);
+
+    fn put_raw(&mut self, done: Done) -> Result<(), Error> {
+        let (chunk, packed) = (done.chunk, done.packed?);
+        let header = ChunkHeader {
+            first_ns: chunk.first_ns,
+            last_ns: chunk.last_ns,
+            raw_len: packed.raw_len as u32,
+            packed_len: packed.payload.len() as u32,
+            payload_crc: crc32fast::hash(&packed.payload),
+            ..self.stream_header(chunk.thread, &packed.totals, packed.blocks)
+        };
+        self.line.reuse(chunk.gathered);
+        self.put_roadmap()?;
+        self.output.put_packed(header, &packed.payload)
     }
-    packer.execute(id, taken, Leave::Silent);
-    Ok(Some(used))
+
+    /// The header of a thread's next chunk, but for times and lengths.
+    pub(crate) fn stream_header(
+        &mut self,
+        thread: ichnos_base::ThreadId,
+        totals: &Totals,
+        blocks: u32,
+    ) -> ChunkHeader {
+        let (insns, sequence) = self.ends.entry(thread.0).or_default();
+        let header = ChunkHeader {
+            kind: ChunkKind::STREAM,
+            thread,
+            sequence: *sequence,
+            first: *insns,
+            totals: *totals,
+            first_ns: 0,
+            last_ns: 0,
+            blocks,
+            raw_len: 0,
+            packed_len: 0,
+            payload_crc: 0,
+        };
+        *insns += totals.insns;
+        *sequence += 1;
+        header
+    }
 }

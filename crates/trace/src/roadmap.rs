@@ -3,12 +3,12 @@
 //! it is refused.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{BlockId, GuestVa, Totals};
+use ichnos_base::{BlockId, GuestVa};
 
-use crate::block::{Block, Exits, Shape};
+use crate::block::{Block, LeftAt, Shape};
 use crate::error::Flaw;
-use crate::mark::Leave;
-use crate::step::{Address, Step};
+use ichnos_base::Leave;
+use ichnos_base::{Address, Step};
 
 /// The most blocks a trace may have. At some 350 bytes a block this bounds what
 /// a reader holds; real programs stay far below a million.
@@ -42,17 +42,6 @@ pub struct Entry {
     pub shape: Shape,
 }
 
-/// Where an execution of a superblock ended.
-#[derive(Clone, Copy, Debug)]
-pub struct LeftAt {
-    /// How many steps were executed.
-    pub steps: usize,
-    /// The outcome of the exit that is the last of them, if it is one and its outcome was seen.
-    pub outcome: Option<(bool, GuestVa)>,
-    /// What the executed steps count.
-    pub totals: Totals,
-}
-
 impl Entry {
     /// What the entry takes beside its place in the list.
     fn bytes(&self) -> u64 {
@@ -65,40 +54,7 @@ impl Entry {
     /// counted.
     #[must_use]
     pub fn left_at(&self, leave: Leave) -> LeftAt {
-        let mut left = LeftAt { steps: 0, outcome: None, totals: Totals::default() };
-        let steps = &self.block.steps;
-        let mut pc = self.block.entry;
-        for step in steps {
-            if let Step::Insn { len, .. } = *step {
-                if leave == Leave::Cut(pc) {
-                    return left;
-                }
-                pc = pc.offset(u64::from(len));
-            }
-            left.outcome = None;
-            left.steps += 1;
-            let last = left.steps == steps.len();
-            match *step {
-                Step::Insn { .. } => left.totals.insns += 1,
-                Step::Ref(r) => left.totals.count(&r.kind.record(r.flags, r.size, GuestVa(0))),
-                Step::Exit { target, .. } if !last && self.block.exits == Exits::Last => {
-                    left.totals.branches += 1;
-                    left.outcome = Some((false, target));
-                }
-                Step::Exit { kind, target } => {
-                    let outcome = leave.outcome(kind, target);
-                    let here = outcome.is_none_or(|(taken, _)| taken);
-                    left.totals.branches += u64::from(outcome.is_some());
-                    left.totals.taken += u64::from(outcome.is_some_and(|o| o.0));
-                    left.outcome = outcome;
-                    if last || here {
-                        return left;
-                    }
-                }
-                _ => {}
-            }
-        }
-        left
+        self.block.left_at(leave)
     }
 }
 

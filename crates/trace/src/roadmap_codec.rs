@@ -9,7 +9,7 @@ use crate::block::{Block, Exits, MAX_STEPS};
 use crate::bytes::{Cursor, Parse, put_signed, put_varint};
 use crate::error::Flaw;
 use crate::roadmap::Roadmap;
-use crate::step::{Address, ExitKind, Ref, RefKind, Register, Slot, Step, Sum, Value, Width};
+use ichnos_base::{Address, ExitKind, Ref, RefKind, Register, Slot, Step, Sum, Value, Width};
 
 const INSN: u8 = 0;
 const TAKE4: u8 = 1;
@@ -141,12 +141,6 @@ pub(crate) struct RoadmapColumns {
 
 fn code_len(steps: &[Step]) -> usize {
     steps.iter().map(Step::insn_len).sum()
-}
-
-impl Step {
-    fn insn_len(&self) -> usize {
-        if let Self::Insn { len, .. } = self { usize::from(*len) } else { 0 }
-    }
 }
 
 fn put_step(out: &mut Vec<u8>, step: &Step, last: &mut Last, entry: u64) {

@@ -8,17 +8,20 @@ use std::time::Instant;
 use ichnos_base::{Batch, BlockId, Code, Event, ProcessId, Record, ThreadId};
 
 use crate::book::Book;
-use crate::chunk::{ChunkHeader, ChunkKind};
+use crate::chunk::ChunkHeader;
 use crate::error::Error;
 use crate::hash::QuickMap;
-use crate::mark::{HAS_VALUES, Leave, Mode};
+use crate::mark::{HAS_VALUES, Mode};
 use crate::output::Output;
 use crate::pack::Packer;
 use crate::path::{Due, Path, covers};
+use crate::plan::Gathering;
+use crate::raw_line::RawLine;
 use crate::roadmap_codec::MAX_UNFOLDED;
-use crate::step::{RefKind, Step};
 use crate::ways::Ways;
 use crate::writer::Options;
+use ichnos_base::Leave;
+use ichnos_base::{RefKind, Step};
 
 /// Columns longer than this close a chunk, far below what a reader accepts.
 const CLOSE_RAW: usize = 16 << 20;
@@ -47,6 +50,12 @@ pub(crate) struct Tools<W: Write> {
     pub(crate) ways: QuickMap<u32, Ways>,
     /// The book's turnover when that was found out.
     pub(crate) turnover: u64,
+    /// Where raw chunks are packed.
+    pub(crate) line: RawLine,
+    /// The slot of the next word that is planned.
+    pub(crate) next_slot: u32,
+    /// Instructions and chunks of each thread that are in the file.
+    pub(crate) ends: QuickMap<u32, (u64, u32)>,
 }
 
 /// One thread's stream.
@@ -65,9 +74,8 @@ pub(crate) struct Stream {
     pub(crate) state: u32,
     pub(crate) held: Vec<u64>,
     previous: BlockId,
-    /// Instructions in closed chunks.
-    insns: u64,
-    sequence: u32,
+    /// What is told raw. Then there is no packer.
+    pub(crate) raw: Option<Gathering>,
     pub(crate) flags: u8,
     pub(crate) words: Vec<u64>,
 }
@@ -84,19 +92,19 @@ impl Stream {
             state: 0,
             held: Vec::new(),
             previous: BlockId(0),
-            insns: 0,
-            sequence: 0,
+            raw: None,
             flags: 0,
             words: Vec::new(),
         }
     }
 
     pub(crate) const fn is_open(&self) -> bool {
-        self.packer.is_some()
+        self.packer.is_some() || self.raw.is_some()
     }
 
     /// The open chunk, opened if need be.
     pub(crate) fn open<W: Write>(&mut self, tools: &mut Tools<W>) -> &mut Packer {
+        debug_assert!(self.raw.is_none());
         let (opened, flags) = (&mut self.opened, self.flags);
         self.packer.get_or_insert_with(|| {
             *opened = Instant::now();
@@ -294,7 +302,8 @@ impl Stream {
     /// Packs what is held back and hands the open chunk to the file.
     pub(crate) fn close<W: Write>(&mut self, tools: &mut Tools<W>) -> Result<(), Error> {
         self.settle(tools)?;
-        self.close_chunk(tools)
+        self.close_chunk(tools)?;
+        self.close_raw(tools)
     }
 
     fn close_chunk<W: Write>(&mut self, tools: &mut Tools<W>) -> Result<(), Error> {
@@ -304,23 +313,13 @@ impl Stream {
             return Ok(());
         }
         packer.end();
+        // What the thread did before may still be packed.
+        tools.drain()?;
         tools.put_roadmap()?;
-        let header = ChunkHeader {
-            kind: ChunkKind::STREAM,
-            thread: self.thread,
-            sequence: self.sequence,
-            first: self.insns,
-            totals: packer.totals,
-            first_ns: packer.first_ns,
-            last_ns: packer.last_ns,
-            blocks: packer.blocks,
-            raw_len: 0,
-            packed_len: 0,
-            payload_crc: 0,
-        };
+        let header = tools.stream_header(self.thread, &packer.totals, packer.blocks);
+        let (first_ns, last_ns) = (packer.first_ns, packer.last_ns);
+        let header = ChunkHeader { first_ns, last_ns, ..header };
         tools.output.put_chunk(header, &packer.columns)?;
-        self.insns += packer.totals.insns;
-        self.sequence += 1;
         tools.pool.push(packer);
         Ok(())
     }
@@ -346,6 +345,7 @@ impl<W: Write> Tools<W> {
 
     /// Writes the index.
     pub(crate) fn finish(&mut self) -> Result<(), Error> {
+        self.drain()?;
         self.put_roadmap()?;
         self.output.put_index()
     }

@@ -15,15 +15,17 @@ use crate::coder::Decoding;
 use crate::error::Flaw;
 use crate::event_codec::get_event;
 use crate::flex::{Run, get_runs};
-use crate::mark::{self, Leave, Loose};
+use crate::mark::{self, Loose};
 use crate::misses::Misses;
-use crate::pack::{CODES, COLUMNS, FLEX, IDS, MARKS, MISSES, VALUE_BYTES, VALUE_TOKENS};
+use crate::pack::{CODES, COLUMNS, FLEX, IDS, MARKS, MISSES, RUNS, VALUE_BYTES, VALUE_TOKENS};
 use crate::predict::Predictors;
+use crate::raw_unpack::RawUnpacker;
 use crate::roadmap::Roadmap;
 use crate::sequence::{Guess, Sequence};
-use crate::step::{Register, Step};
 use crate::values::{ValueReader, Values};
 use crate::wire::Wire;
+use ichnos_base::Leave;
+use ichnos_base::{Register, Step};
 
 /// How many executions come at a time: few enough that they and their words
 /// stay in the first cache level.
@@ -81,6 +83,9 @@ pub(crate) struct Unpacker {
     at: [usize; COLUMNS],
     predictors: Predictors,
     sequence: Sequence,
+    raw: RawUnpacker,
+    /// Whether executions are raw.
+    is_raw: bool,
     decoding: Decoding,
     pub(crate) values: ValueReader,
     pub(crate) has_values: bool,
@@ -100,6 +105,8 @@ impl Unpacker {
             at: [0; COLUMNS],
             predictors: Predictors::new(),
             sequence: Sequence::new(),
+            raw: RawUnpacker::default(),
+            is_raw: false,
             decoding: Decoding::default(),
             values: ValueReader { values: Values::new(), tokens: 0, written: 0 },
             has_values: false,
@@ -119,16 +126,21 @@ impl Unpacker {
         self.ended = false;
         let mut marks = Cursor::new(&self.columns[MARKS]);
         let flags = marks.u8()?;
-        if flags & !mark::HAS_VALUES != 0 {
+        self.is_raw = flags == mark::IS_RAW;
+        if flags & !mark::HAS_VALUES != 0 && !self.is_raw {
             return Err(Flaw("it has unknown flags"));
         }
         let bits = u32::from(marks.u8()?);
         if !mark::TABLE_BITS.contains(&bits) {
             return Err(Flaw("its prediction tables are too large or too small"));
         }
-        self.predictors.reset(roadmap.slots(), bits);
-        self.sequence.reset(roadmap.len(), bits);
-        self.decoding = Decoding::new(&self.columns[CODES])?;
+        if self.is_raw {
+            self.raw.begin(roadmap.slots(), bits);
+        } else {
+            self.predictors.reset(roadmap.slots(), bits);
+            self.sequence.reset(roadmap.len(), bits);
+            self.decoding = Decoding::new(&self.columns[CODES])?;
+        }
         self.has_values = flags & mark::HAS_VALUES != 0;
         if self.has_values {
             self.values.values.reset(bits);
@@ -143,8 +155,8 @@ impl Unpacker {
     /// The next item, or nothing at the end of the chunk.
     pub(crate) fn next(&mut self, roadmap: &Roadmap, burst: &mut Burst) -> Parse<Option<Item<'_>>> {
         loop {
-            if self.ahead.until_mark > 0 || self.peeked.is_some() {
-                self.fill_burst(roadmap, burst)?;
+            if self.ahead.until_mark > 0 || self.peeked.is_some() || self.raw.has_peeked() {
+                self.fill(roadmap, burst)?;
                 return Ok(Some(Item::Executions));
             }
             if self.ended {
@@ -212,6 +224,7 @@ impl Unpacker {
             }
             mark::NO_OUTCOME => Leave::Unknown,
             mark::NEXT => Leave::Next(GuestVa(marks.varint()?)),
+            mark::CUT => Leave::Cut(GuestVa(marks.varint()?)),
             _ => return Ok(Leave::Silent),
         };
         self.ahead.expect(marks.varint()?)?;
@@ -220,9 +233,18 @@ impl Unpacker {
     }
 
     fn check_end(&self) -> Parse<()> {
-        let others = [CODES, VALUE_TOKENS, VALUE_BYTES];
+        let mut others = vec![VALUE_TOKENS, VALUE_BYTES];
+        let codes = &self.columns[CODES];
+        let mut at_end = true;
+        if self.is_raw {
+            others.push(RUNS);
+            self.raw.check_end(self.columns[RUNS].get(self.at[RUNS]..).unwrap_or_default())?;
+        } else {
+            others.push(CODES);
+            at_end = self.decoding.is_at_end(codes);
+        }
         let used = |c: &usize| others.contains(c) || self.at[*c] == self.columns[*c].len();
-        if (0..COLUMNS).all(|c| used(&c)) && self.decoding.is_at_end(&self.columns[CODES]) {
+        if at_end && (0..COLUMNS).all(|c| used(&c)) {
             Ok(())
         } else {
             Err(Flaw("a column has bytes left over"))
@@ -245,12 +267,23 @@ impl Unpacker {
         self.values.read(records, columns, out)
     }
 
-    fn fill_burst(&mut self, roadmap: &Roadmap, burst: &mut Burst) -> Parse<()> {
+    fn fill(&mut self, roadmap: &Roadmap, burst: &mut Burst) -> Parse<()> {
         burst.blocks.clear();
         burst.words.clear();
         burst.flexes.clear();
         burst.runs.clear();
         burst.leave = Leave::Silent;
+        if !self.is_raw {
+            return self.fill_burst(roadmap, burst);
+        }
+        let (columns, left) = ((&self.columns, &mut self.at), &mut self.ahead.until_mark);
+        if !self.raw.fill(columns, roadmap, left, burst)? {
+            burst.leave = self.take_leave()?;
+        }
+        Ok(())
+    }
+
+    fn fill_burst(&mut self, roadmap: &Roadmap, burst: &mut Burst) -> Parse<()> {
         let column = |c: usize| Cursor::new(self.columns[c].get(self.at[c]..).unwrap_or_default());
         let mut from = Columns {
             codes: &self.columns[CODES],

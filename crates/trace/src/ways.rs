@@ -18,7 +18,7 @@ use crate::book::Book;
 use crate::error::Error;
 use crate::hash::QuickMap;
 use crate::path::{Due, Path};
-use crate::step::RefKind;
+use ichnos_base::RefKind;
 
 /// The most states of a process. A program has a few for each of its blocks; beyond this they are found anew.
 const MAX_STATES: usize = 1 << 18;

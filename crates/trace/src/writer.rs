@@ -7,12 +7,14 @@
 //! bounded in instructions and in time.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Write;
+use std::num::NonZero;
 use std::path::Path as FilePath;
 use std::time::{Duration, Instant};
 
-use ichnos_base::{About, Batch, BlockId, Code, Event, Paths, Sink, ThreadId, Totals};
+use ichnos_base::{About, Batch, Code, Event, Paths, Plan, ProcessId, Raw, Sink, ThreadId, Totals};
 
 use crate::book::Book;
 use crate::error::Error;
@@ -20,6 +22,7 @@ use crate::hash::QuickMap;
 use crate::header::Provenance;
 use crate::mark::TABLE_BITS;
 use crate::output::Output;
+use crate::raw_line::RawLine;
 use crate::stream::{Stream, Tools};
 use crate::ways::Ways;
 
@@ -36,6 +39,8 @@ pub struct Options {
     /// How many chunks, of as many threads, are open at a time. Each takes about ten
     /// megabytes; when one more is needed, the longest unused is closed.
     pub open_chunks: usize,
+    /// How many threads pack what is told raw.
+    pub packers: usize,
 }
 
 impl Default for Options {
@@ -45,6 +50,7 @@ impl Default for Options {
             chunk_insns: 8 << 20,
             chunk_time: Duration::from_secs(10),
             open_chunks: 32,
+            packers: std::thread::available_parallelism().map_or(1, NonZero::get),
         }
     }
 }
@@ -64,8 +70,8 @@ impl Options {
 pub struct Writer<W: Write> {
     pub(crate) tools: Tools<W>,
     pub(crate) streams: QuickMap<u32, Box<Stream>>,
-    /// Planned blocks by their collector's identifiers.
-    pub(crate) plans: QuickMap<u64, BlockId>,
+    /// Planned blocks, by their collector's identifiers.
+    pub(crate) plans: HashSet<(ProcessId, u32)>,
     begun: bool,
     failed: bool,
     finished: bool,
@@ -94,9 +100,12 @@ impl<W: Write> Writer<W> {
                 options,
                 ways: QuickMap::default(),
                 turnover: 0,
+                line: RawLine::new(options.level, options.packers),
+                next_slot: 0,
+                ends: QuickMap::default(),
             },
             streams: QuickMap::default(),
-            plans: QuickMap::default(),
+            plans: HashSet::new(),
             begun: false,
             failed: false,
             finished: false,
@@ -123,6 +132,7 @@ impl<W: Write> Writer<W> {
             for stream in this.streams.values_mut() {
                 stream.close(&mut this.tools)?;
             }
+            this.tools.drain()?;
             this.tools.output.flush()
         })
     }
@@ -163,21 +173,23 @@ impl<W: Write> Writer<W> {
         &mut self,
         thread: ThreadId,
     ) -> Result<(&mut Stream, &mut Tools<W>), Error> {
+        let (stream, tools) = self.raw_stream(thread)?;
+        stream.close_raw(tools)?;
+        stream.open(tools);
+        Ok((stream, tools))
+    }
+
+    /// The stream of a thread, with room for a chunk, and what it needs to work.
+    fn raw_stream(&mut self, thread: ThreadId) -> Result<(&mut Stream, &mut Tools<W>), Error> {
         self.clock += 1;
         self.close_old()?;
         let is_open = self.streams.get(&thread.0).is_some_and(|s| s.is_open());
         if !is_open {
             self.make_room()?;
         }
-        Ok(self.open_stream(thread))
-    }
-
-    /// The same, when it is known to have room.
-    pub(crate) fn open_stream(&mut self, thread: ThreadId) -> (&mut Stream, &mut Tools<W>) {
         let stream = self.streams.entry(thread.0).or_insert_with(|| Box::new(Stream::new(thread)));
         stream.used = self.clock;
-        stream.open(&mut self.tools);
-        (stream, &mut self.tools)
+        Ok((stream, &mut self.tools))
     }
 
     /// Forgets what sources' numbers mean, if blocks were retired since or there are too many.
@@ -216,6 +228,7 @@ impl<W: Write> Writer<W> {
             return Ok(());
         }
         self.looked = now;
+        self.tools.drain()?;
         for stream in self.streams.values_mut() {
             if stream.is_open()
                 && now.duration_since(stream.opened) >= self.tools.options.chunk_time
@@ -251,10 +264,32 @@ impl<W: Write> Sink for Writer<W> {
         })
     }
 
+    fn takes_raw(&self) -> bool {
+        true
+    }
+
+    fn plan(&mut self, plan: &Plan<'_>) -> Result<bool, Error> {
+        self.guarded(|this| this.put_plan(plan).map(|()| true))
+    }
+
+    fn raw(&mut self, raw: &Raw<'_>) -> Result<bool, Error> {
+        self.guarded(|this| {
+            let (stream, tools) = this.raw_stream(raw.thread)?;
+            stream.raw(tools, raw)?;
+            Ok(true)
+        })
+    }
+
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Error> {
         self.guarded(|this| {
-            let (stream, tools) = this.stream(thread)?;
-            stream.event(tools, event)?;
+            // Who plans blocks tells executions raw.
+            if this.plans.is_empty() {
+                let (stream, tools) = this.stream(thread)?;
+                stream.event(tools, event)?;
+            } else {
+                let (stream, tools) = this.raw_stream(thread)?;
+                stream.raw_event(tools, event)?;
+            }
             Ok(true)
         })
     }

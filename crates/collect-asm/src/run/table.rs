@@ -378,7 +378,6 @@ pub(super) fn evaluate(value: Value, slots: &[u64; SLOTS]) -> u64 {
         Value::ShiftRightSigned(r, n) => (get(r) as i64 >> (n & 63)) as u64,
         Value::Low32(r) => get(r) & 0xffff_ffff,
         Value::Low32Signed(r) => get(r) as u32 as i32 as i64 as u64,
-        _ => 0,
     }
 }
 

@@ -10,7 +10,7 @@ use ichnos_trace::flat::{Brief, Flat, Sort};
 
 use super::program::Program;
 use super::varying::Varying;
-use crate::plan::{decode_all, plan_superblock};
+use crate::plan::{STACK, decode_all, plan_superblock};
 use crate::words::{HEAD_LEN, RoadmapHead};
 
 /// A block.
@@ -24,6 +24,8 @@ pub struct Known {
     pub varies: Varies,
     /// Its machine code.
     pub code: Vec<u8>,
+    /// What replay does.
+    pub steps: Vec<Step>,
     /// The number of its first way, as sinks know it; the others follow.
     pub first_way: u32,
 }
@@ -52,13 +54,20 @@ pub enum Varies {
 }
 
 /// All blocks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Book {
     blocks: Vec<Option<Arc<Known>>>,
     /// The blocks of all ways.
     ways: Vec<Arc<Known>>,
     /// The blocks as most executions need them.
     pub flat: Flat<[u8]>,
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        let flat = Flat::following(STACK);
+        Self { blocks: Vec::new(), ways: Vec::new(), flat }
+    }
 }
 
 impl Shapes for Book {
@@ -106,6 +115,7 @@ impl Book {
                 program: Program::new(piece.entry, &piece.steps),
                 varies: varies(&piece.steps, insts),
                 code: code.get(start..start + len).unwrap_or_default().to_vec(),
+                steps: told_steps(&piece.steps),
                 first_way: self.ways.len() as u32,
             };
             let known = Arc::new(known);
@@ -116,12 +126,24 @@ impl Book {
                 Varies::Told => Sort::Told,
             };
             let (entry, first_way) = (known.entry, known.first_way);
-            let brief = Brief::new(entry, first_way, known.len() as u32, sort);
+            let mut brief = Brief::new(entry, first_way, known.len() as u32, sort);
+            brief.goes_on = i > 0;
             self.flat.add(head.first + i as u32, &piece.steps, brief);
             self.blocks[head.first as usize + i] = Some(known);
         }
         Some(())
     }
+}
+
+/// A block's steps for those who are told raw words. The accesses of an instruction that vary are told together, whichever operands they
+/// belong to and whatever they were worked out from.
+fn told_steps(steps: &[Step]) -> Vec<Step> {
+    let mut steps = steps.to_vec();
+    if steps.iter().any(|step| matches!(step, Step::Flex { .. })) {
+        steps.retain(|s| matches!(s, Step::Insn { .. } | Step::Flex { .. } | Step::Exit { .. }));
+        steps.dedup_by(|a, b| matches!((a, b), (Step::Flex { .. }, Step::Flex { .. })));
+    }
+    steps
 }
 
 fn varies(steps: &[Step], insts: &[Inst]) -> Varies {

@@ -5,14 +5,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ichnos_base::{
-    Batch, Blocks, Code, EndStatus, Event, GapReason, GuestVa, Line, Paths, ProcessId, Record,
-    Sink, ThreadId, ThreadStart, Use,
+    Batch, Blocks, Code, EndStatus, Event, GapReason, GuestVa, Line, Paths, Plan, ProcessId, Raw,
+    Record, Sink, Slot, Step as PlanStep, ThreadId, ThreadStart, Use, Width,
 };
 use ichnos_tap::{BufferKind, Taken};
+use ichnos_trace::MAX_STEPS;
 
 use super::book::{Book, Known};
 use super::collect::CollectError;
 use super::images::Images;
+use super::raw::SILENT;
 use super::sifted::{Sifted, Stays, Step};
 use super::stream::{Broken, Form, Gathered, Item, Stream};
 use super::told::Told;
@@ -55,6 +57,8 @@ struct Thread {
 struct Process {
     /// The blocks whose code was told.
     told: HashSet<u64>,
+    /// Whether the silent ones were.
+    silent: bool,
     os: u32,
     end: Option<EndStatus>,
 }
@@ -109,8 +113,11 @@ impl<'a, S: Sink> Gather<'a, S> {
         }
         let stream = self.streams.entry(taken.thread).or_insert_with(Stream::new);
         let (out, book) = (&mut self.out, &self.book);
-        let by_number = out.sink.takes_paths() || out.sink.takes_blocks();
-        stream.form = if by_number { Form::Blocks } else { Form::Records };
+        stream.form = match () {
+            () if out.sink.takes_raw() => Form::Raw,
+            () if out.sink.takes_paths() || out.sink.takes_blocks() => Form::Blocks,
+            () => Form::Records,
+        };
         let mut tell = |gathered: &mut Gathered, item: Item<'_>| {
             if out.error.is_none()
                 && let Err(error) = out.item(id, (gathered, book), item)
@@ -234,7 +241,10 @@ impl<S: Sink> Out<'_, S> {
         item: Item<'_>,
     ) -> Result<(), S::Error> {
         match item {
-            Item::Block(block) => self.block(id, (gathered, book), &block),
+            Item::Block(identifier, block) if self.sink.takes_raw() => {
+                self.plan(id, identifier, &block)
+            }
+            Item::Block(_, block) => self.block(id, (gathered, book), &block),
             Item::Many => self.flush(id, gathered, book),
             Item::Told(told) => {
                 self.flush(id, gathered, book)?;
@@ -257,6 +267,31 @@ impl<S: Sink> Out<'_, S> {
         self.flush(id, gathered, book)?;
         let code = Code { process, pc: block.entry, bytes: &block.code };
         self.sink.code(id, &code).map(drop)
+    }
+
+    /// Tells a block that a thread comes to for the first time, if nobody of its process has been there.
+    fn plan(&mut self, id: ThreadId, identifier: u32, block: &Known) -> Result<(), S::Error> {
+        let process = self.process_of(id);
+        let known = &mut self.processes.entry(process).or_default().told;
+        if !known.insert(std::ptr::from_ref(block) as u64) || block.steps.len() > MAX_STEPS {
+            return Ok(());
+        }
+        let (entry, steps, code) = (block.entry, &*block.steps, &*block.code);
+        self.sink.plan(&Plan { identifier, process, entry, steps, code }).map(drop)
+    }
+
+    /// Tells the silent blocks of a process, once.
+    fn plan_silent(&mut self, process: ProcessId) -> Result<(), S::Error> {
+        let known = self.processes.entry(process).or_default();
+        if !self.sink.takes_raw() || std::mem::replace(&mut known.silent, true) {
+            return Ok(());
+        }
+        for (identifier, register) in SILENT {
+            let steps = &[PlanStep::Take { register, width: Width::Eight, slot: Slot(0) }];
+            let (entry, code) = (GuestVa(0), &[]);
+            self.sink.plan(&Plan { identifier, process, entry, steps, code })?;
+        }
+        Ok(())
     }
 
     fn process_of(&self, id: ThreadId) -> ProcessId {
@@ -317,7 +352,8 @@ impl<S: Sink> Out<'_, S> {
         thread.started = true;
         let process = self.processes.entry(start.process).or_default();
         process.os = start.os_pid;
-        self.sink.event(id, &Event::ThreadStart(start)).map(drop)
+        self.sink.event(id, &Event::ThreadStart(start))?;
+        self.plan_silent(start.process)
     }
 
     /// The process of a thread has a new program: its other threads are no more.
@@ -370,8 +406,22 @@ impl<S: Sink> Out<'_, S> {
         gathered: &mut Gathered,
         book: &Book,
     ) -> Result<(), S::Error> {
+        if !gathered.raw.is_empty() {
+            self.plan_silent(self.process_of(id))?;
+        }
         let Some(thread) = self.threads.get_mut(&id.0) else { return Ok(()) };
-        let Gathered { records, ways, words, insns, next } = gathered;
+        let Gathered { records, ways, words, insns, next, raw, registers, leave } = gathered;
+        if !raw.is_empty() {
+            self.sink.raw(&Raw {
+                thread: id,
+                process: thread.process,
+                insns_before: thread.insns,
+                insns: *insns,
+                registers,
+                bytes: raw,
+                leave: std::mem::take(leave),
+            })?;
+        }
         if !ways.is_empty() {
             let (blocks, words) = (ways.as_slice(), words.as_slice());
             let insns_before = thread.insns;
@@ -391,6 +441,7 @@ impl<S: Sink> Out<'_, S> {
         records.clear();
         ways.clear();
         words.clear();
+        raw.clear();
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ mod inject;
 mod launch;
 mod maps;
 mod program;
+mod raw;
 mod remote;
 mod self_image;
 mod sifted;

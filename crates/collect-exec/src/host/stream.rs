@@ -4,10 +4,11 @@
 //! the last block is held until then.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use ichnos_base::{BlockId, GuestVa, Record};
-use ichnos_trace::Leave;
+use ichnos_base::{BlockId, GuestVa, Leave, Record};
+use ichnos_trace::Register;
 use ichnos_trace::flat::{Brief, NO_REGISTERS, Registers, Sort};
 
 use super::book::{Book, Known, Varies};
@@ -21,7 +22,7 @@ const MANY: usize = 1 << 13;
 const MANY_BLOCKS: usize = 1 << 11;
 
 /// So many bytes are behind a block's words where it is run: it may look at that many from anywhere in them.
-const SLACK: usize = 8;
+pub(super) const SLACK: usize = 8;
 
 /// A stream that cannot be understood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,15 +36,15 @@ pub struct Broken {
 /// What an item of a stream comes to.
 #[derive(Debug)]
 pub enum Item<'a> {
-    /// A block is about to be recorded for the first time by this thread.
-    Block(Arc<Known>),
+    /// A block with this identifier is about to be recorded for the first time by this thread.
+    Block(u32, Arc<Known>),
     /// There are so many records that they are better taken away.
     Many,
     /// Something happened to the thread.
     Told(Told<'a>),
 }
 
-/// What nobody has taken yet: records, or executions of blocks, never both.
+/// What nobody has taken yet: records, executions of blocks, or executions as they were stored, never two of them.
 #[derive(Debug, Default)]
 pub struct Gathered {
     /// Records.
@@ -56,6 +57,10 @@ pub struct Gathered {
     pub insns: u64,
     /// Where the last of them went.
     pub next: GuestVa,
+    /// Executions as they were stored, the registers that were known before, and how the last was left.
+    pub raw: Vec<u8>,
+    pub registers: Vec<(Register, u64)>,
+    pub leave: Leave,
 }
 
 /// Who hears of items, and takes what was gathered before them.
@@ -68,23 +73,29 @@ pub enum Form {
     Records,
     /// Blocks, where they are whole; records otherwise.
     Blocks,
+    /// What was stored.
+    Raw,
 }
 
 /// The state of one thread's stream.
 #[derive(Debug)]
 pub struct Stream {
-    registers: Registers,
-    held: Option<Held>,
+    pub(super) registers: Registers,
+    pub(super) held: Option<Held>,
     /// What the held block stored, once its buffer is behind.
-    words: Vec<u8>,
+    pub(super) words: Vec<u8>,
     /// What the engine told about its accesses.
-    runs: Vec<Run>,
+    pub(super) runs: Vec<Run>,
     /// The blocks that this thread has been through, a bit each.
     known: Vec<u64>,
     /// A time that was told while a block was held, which came before it.
     late: Option<u64>,
     /// The stack pointer behind the held block, if it was told.
-    stack: Option<u64>,
+    pub(super) stack: Option<u64>,
+    /// Where in the buffer executions lie that are to be told raw.
+    pub(super) stretch: Range<usize>,
+    /// The last block that was passed on, and where in the buffer its words are.
+    pub(super) before: Option<(u32, usize)>,
     /// What nobody has taken yet.
     pub gathered: Gathered,
     /// What executions become.
@@ -93,17 +104,17 @@ pub struct Stream {
 
 /// The last block, until it is known how it was left.
 #[derive(Clone, Copy, Debug)]
-struct Held {
-    identifier: u32,
+pub(super) struct Held {
+    pub(super) identifier: u32,
     /// Where in the buffer its words are; nothing if the buffer is behind.
-    at: Option<usize>,
+    pub(super) at: Option<usize>,
 }
 
 /// What an item of a stream is read with.
 #[derive(Clone, Copy)]
-struct From<'a> {
-    bytes: &'a [u8],
-    book: &'a Book,
+pub(super) struct From<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) book: &'a Book,
 }
 
 impl Gathered {
@@ -123,6 +134,8 @@ impl Stream {
             known: Vec::new(),
             late: None,
             stack: None,
+            stretch: 0..0,
+            before: None,
             gathered: Gathered::default(),
             form: Form::Records,
         }
@@ -131,6 +144,7 @@ impl Stream {
     /// Takes a buffer; `tell` hears of blocks before their records, and of events.
     pub fn read(&mut self, bytes: &[u8], book: &Book, tell: &mut Tell<'_>) -> Result<(), Broken> {
         let done = self.items(From { bytes, book }, tell);
+        self.end_raw(From { bytes, book });
         // The buffer is given back; what it says of the held block is still needed.
         if let Some(Held { identifier, at: at @ Some(_) }) = &mut self.held {
             let start = at.take().unwrap_or(0);
@@ -163,14 +177,15 @@ impl Stream {
             }
             let brief = book.flat.get(tag).ok_or(broken("a block is unknown"))?;
             self.finish(Leave::Next(brief.entry), from, tell);
-            self.tell_late(tell);
+            self.tell_late(bytes, tell);
             if self.is_new(tag) {
                 let block = book.get(tag).ok_or(broken("a block is unknown"))?;
-                tell(&mut self.gathered, Item::Block(Arc::clone(block)));
+                tell(&mut self.gathered, Item::Block(tag, Arc::clone(block)));
             } else if self.gathered.is_much() {
                 tell(&mut self.gathered, Item::Many);
             }
             at = self.hold(tag, brief, bytes, at + 4).ok_or(broken("a block is cut"))?;
+            at = self.pass_on(bytes, at, book);
         }
         Ok(())
     }
@@ -194,11 +209,15 @@ impl Stream {
             // Part of the state after the block that changed it.
             words::FS_BASE | words::GS_BASE => {
                 self.finish(Leave::Silent, from, tell);
+                self.put_register(tag, value, from);
                 let base = if tag == words::FS_BASE { plan::FS } else { plan::GS };
                 self.registers[usize::from(base.0)] = value;
             }
             words::STACK if self.held.is_some() => self.stack = Some(value),
-            words::STACK => self.registers[usize::from(plan::STACK.0)] = value,
+            words::STACK => {
+                self.put_register(tag, value, from);
+                self.registers[usize::from(plan::STACK.0)] = value;
+            }
             words::TIME => self.late = Some(value),
             _ => {
                 if let Some(told) = Told::plain(tag, value) {
@@ -217,15 +236,24 @@ impl Stream {
         self.finish(leave, from, tell);
         // A thread's start, and what its process is, come before any time.
         if !matches!(told, Told::Start(_) | Told::Exec(_) | Told::Map(_) | Told::Unmap(..)) {
-            self.tell_late(tell);
+            self.tell_late(from.bytes, tell);
         }
+        self.put_stretch(from.bytes);
         tell(&mut self.gathered, Item::Told(told));
     }
 
-    fn tell_late(&mut self, tell: &mut Tell<'_>) {
+    fn tell_late(&mut self, bytes: &[u8], tell: &mut Tell<'_>) {
         if let Some(ns) = self.late.take() {
+            self.put_stretch(bytes);
             tell(&mut self.gathered, Item::Told(Told::Time(ns)));
         }
+    }
+
+    /// Whether the thread has been at a block.
+    #[inline]
+    pub(super) fn knows(&self, identifier: u32) -> bool {
+        let word = self.known.get(identifier as usize / 64);
+        word.is_some_and(|word| word & 1 << (identifier % 64) != 0)
     }
 
     /// Whether the thread comes to a block for the first time.
@@ -279,6 +307,10 @@ impl Stream {
         if let Some(rest) = rest.filter(|_| stored.is_none()) {
             keep(&mut self.words, rest.get(..len).unwrap_or_default());
         }
+        if self.form == Form::Raw {
+            let item = (held.identifier, brief, held.at.filter(|_| stored.is_some()));
+            return self.finish_raw(item, leave, from, tell);
+        }
         if self.form == Form::Blocks && brief.sort == Sort::Plain {
             // A stretch of executions is one that follows its own ends.
             if self.gathered.next != brief.entry || !self.gathered.records.is_empty() {
@@ -302,7 +334,7 @@ impl Stream {
     }
 
     /// The same as records; what the block stored is in the buffer, or was kept.
-    fn finish_records(&mut self, block: &Known, stored: Option<&[u8]>, leave: Leave) {
+    pub(super) fn finish_records(&mut self, block: &Known, stored: Option<&[u8]>, leave: Leave) {
         let stored = stored.unwrap_or(&self.words);
         let records = &mut self.gathered.records;
         let before = records.len();

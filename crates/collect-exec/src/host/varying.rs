@@ -10,7 +10,7 @@ use ichnos_trace::RefKind;
 use ichnos_trace::flat::Registers;
 
 use crate::plan::{self, Part, Snapshot};
-use crate::words::u64_at;
+use crate::words::{Lane, Run, u64_at};
 
 /// An instruction whose registers are stored around it.
 #[derive(Debug)]
@@ -33,44 +33,54 @@ impl Varying {
     /// Appends the accesses of an execution that stored `words`.
     pub fn run(&self, registers: &Registers, words: &[u8], out: &mut Vec<Record>) {
         let state = State { stored: &self.stored, words, registers };
-        let repeats = |o: &MemOperand| matches!(o.shape, Shape::String(r) if r != Rep::Once);
-        if self.inst.memory().iter().any(repeats) {
-            self.string(&state, out);
-        } else {
+        if !self.repeats() {
             // What cannot be computed has no snapshot.
             let _ = accesses(&self.inst, &state, out);
+        } else if let Some(run) = self.string(&state) {
+            run.records(out);
         }
     }
 
+    /// The same as runs.
+    pub fn runs(&self, registers: &Registers, words: &[u8]) -> Vec<Run> {
+        let state = State { stored: &self.stored, words, registers };
+        if self.repeats() {
+            return self.string(&state).into_iter().collect();
+        }
+        let mut records = Vec::new();
+        let _ = accesses(&self.inst, &state, &mut records);
+        records.iter().filter_map(Run::once).collect()
+    }
+
+    fn repeats(&self) -> bool {
+        let repeats = |o: &MemOperand| matches!(o.shape, Shape::String(r) if r != Rep::Once);
+        self.inst.memory().iter().any(repeats)
+    }
+
     /// All turns of a repeated string instruction, the operands' accesses one after the other in each.
-    fn string(&self, state: &State<'_>, out: &mut Vec<Record>) {
-        let mut lanes = [None; 2];
-        let mut turns = 0;
-        for (operand, lane) in self.inst.memory().iter().zip(&mut lanes) {
+    fn string(&self, state: &State<'_>) -> Option<Run> {
+        let mut run = Run { turns: 0, lanes: [None; 2] };
+        for (operand, lane) in self.inst.memory().iter().zip(&mut run.lanes) {
             let narrow = operand.address.width == AddrWidth::Bits32;
             let cut = |value: u64| if narrow { value & 0xffff_ffff } else { value };
             let moved = |number: u8| {
                 cut(state.part(Part::After(number)).wrapping_sub(state.part(Part::Gpr(number))))
             };
-            turns = cut(moved(Gpr::Rcx.number()).wrapping_neg());
-            let Some(base) = operand.address.base else { return };
-            let way = moved(base.number());
+            run.turns = cut(moved(Gpr::Rcx.number()).wrapping_neg());
+            let way = moved(operand.address.base?.number());
             let size = u64::from(operand.size);
-            let forward = cut(size.wrapping_mul(turns));
+            let forward = cut(size.wrapping_mul(run.turns));
             let stride = if way == forward { size } else { size.wrapping_neg() };
             // A thread that was killed in the middle stored nothing behind the instruction.
             if way != forward && way != cut(forward.wrapping_neg()) {
-                return;
+                return None;
             }
             let kind = if operand.role == Role::Store { RefKind::Store } else { RefKind::Load };
-            *lane = Some((kind, operand, address(&operand.address, state), stride));
+            let what = u32::from(kind.code()) | u32::from(operand.flags.0) << 8;
+            let base = address(&operand.address, state).0;
+            *lane = Some(Lane { what, size: operand.size, base, stride });
         }
-        for turn in 0..turns {
-            for (kind, operand, base, stride) in lanes.iter().flatten() {
-                let at = base.offset(stride.wrapping_mul(turn));
-                out.push(kind.record(operand.flags, operand.size, at));
-            }
-        }
+        Some(run)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 
-use ichnos_base::{AccessFlags, InsnKind, ProcessId, Shapes, Sink};
+use ichnos_base::{AccessFlags, InsnKind, Plan, ProcessId, Shapes, Sink};
 use ichnos_trace::{
     Block, ExitKind, Options, Reader, Ref, RefKind, Register, Roadmap, Slot, Sum, Value, Width,
     Writer,
@@ -67,7 +67,6 @@ impl Numbers {
     }
 
     fn block(&mut self) -> Block {
-        let exits = if self.below(4) == 0 { Exits::Last } else { Exits::Side };
         let mut steps: Vec<_> = (0..self.below(4)).map(|_| self.setting(true)).collect();
         let mut may_take = true;
         for i in 0..self.below(9) {
@@ -80,7 +79,7 @@ impl Numbers {
             if self.below(3) == 0 {
                 let (kind, target) = (ExitKind::Conditional, GuestVa(0x10_0000 + i));
                 steps.push(Step::Exit { kind, target });
-                may_take = exits == Exits::Last;
+                may_take = false;
             }
         }
         let last = [Some(ExitKind::Direct), Some(ExitKind::Indirect), None];
@@ -92,7 +91,8 @@ impl Numbers {
         if steps.is_empty() {
             steps.push(Step::Forget { register: self.register() });
         }
-        Block { process: ProcessId(0), entry: GuestVa(0x1000), exits, steps, code: Vec::new() }
+        let (process, entry, exits) = (ProcessId(0), GuestVa(0x1000), Exits::Side);
+        Block { process, entry, exits, steps, code: Vec::new() }
     }
 
     fn machine(&mut self) -> Machine {
@@ -128,9 +128,10 @@ fn leaves(block: &Block) -> Vec<Leave> {
 
 fn read(blocks: impl IntoIterator<Item = Block>) -> Reader {
     let mut writer = Writer::new(Vec::new(), Options::default()).expect("a writer");
-    writer.plan_slot();
     for (identifier, block) in (0..).zip(blocks) {
-        writer.plan_block(identifier, block).expect("a valid block");
+        let Block { process, entry, steps, code, .. } = &block;
+        let (process, entry) = (*process, *entry);
+        writer.plan(&Plan { identifier, process, entry, steps, code }).expect("a valid block");
     }
     writer.finish().expect("finished");
     Reader::from_bytes(writer.into_inner()).expect("readable")
@@ -274,9 +275,8 @@ fn a_cut_ends_before_its_instruction() {
     let (process, entry, code) = (ProcessId(0), GuestVa(0x1000), Vec::new());
     let plain = vec![insn, load, insn, load, insn, load];
     let branching = vec![insn, load, insn, load, exit, insn, insn];
-    let blocks = [(Exits::Last, plain), (Exits::Side, branching)];
-    let reader = read(blocks.map(|(exits, steps)| {
-        let code = code.clone();
+    let reader = read([plain, branching].map(|steps| {
+        let (exits, code) = (Exits::Side, code.clone());
         Block { process, entry, exits, steps, code }
     }));
     let records = |id, cut| {

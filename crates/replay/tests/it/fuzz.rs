@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use crate::twin::Input;
-use ichnos_base::{GuestVa, InsnKind, Record, Sink};
+use ichnos_base::{GuestVa, InsnKind, Leave, Record, Sink};
 use ichnos_replay::fuzz::{trace_file, trace_salvage};
 use ichnos_trace::{Options, Writer};
 
@@ -23,7 +23,7 @@ impl Dice {
 
 fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = [None, Some(7)].map(seed).to_vec();
-    seeds.push(crate::plan::write(1, Some(0x2000)));
+    seeds.push(crate::plan::write(1, Leave::Next(GuestVa(0x2000))));
     seeds
 }
 

@@ -9,5 +9,6 @@ mod naive;
 mod parts;
 mod paths;
 mod plan;
+mod planned;
 mod twin;
 mod wires;

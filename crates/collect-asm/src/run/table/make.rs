@@ -323,7 +323,6 @@ impl<'a> Maker<'a> {
             Value::ShiftRightSigned(r, n) => Value::ShiftRightSigned(self.operand(r)?, n),
             Value::Low32(r) => Value::Low32(self.operand(r)?),
             Value::Low32Signed(r) => Value::Low32Signed(self.operand(r)?),
-            _ => return None,
         };
         let slot = self.slot()?;
         self.sets.push(Set::Value(slot, of));

@@ -2,7 +2,7 @@
 //! records. Knows no instruction set; registers are numbers that a plan chose.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{AccessFlags, GuestVa, InsnKind, Record};
+use crate::{AccessFlags, GuestVa, InsnKind, Record};
 
 /// A shadow register: any number below [`Register::COUNT`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -42,7 +42,6 @@ pub struct Sum {
 
 /// What a [`Step::Derive`] puts into a register.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
 pub enum Value {
     /// A sum; covers constants, copies, additions of constants and registers.
     Sum(Sum),
@@ -182,11 +181,30 @@ impl RefKind {
         })
     }
 
-    pub(crate) const fn code(self) -> u8 {
+    /// Its number in files and raw words.
+    #[must_use]
+    pub const fn code(self) -> u8 {
         self as u8
     }
 
-    pub(crate) const fn from_code(code: u8) -> Option<Self> {
+    /// The number that describes an access among raw words.
+    #[must_use]
+    pub const fn describe(self, flags: AccessFlags, size: u32) -> u64 {
+        self.code() as u64 | (flags.0 as u64) << 8 | (size as u64) << 32
+    }
+
+    /// What such a number describes.
+    #[must_use]
+    pub const fn described(word: u64) -> Option<(Self, AccessFlags, u32)> {
+        match Self::from_code(word as u8) {
+            Some(kind) => Some((kind, AccessFlags((word >> 8) as u8), (word >> 32) as u32)),
+            None => None,
+        }
+    }
+
+    /// The one with this number.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             0 => Self::Load,
             1 => Self::Store,
@@ -194,5 +212,60 @@ impl RefKind {
             3 => Self::Flush,
             _ => return None,
         })
+    }
+}
+
+impl Step {
+    /// The bytes of an instruction; none for other steps.
+    #[must_use]
+    pub fn insn_len(&self) -> usize {
+        if let Self::Insn { len, .. } = self { usize::from(*len) } else { 0 }
+    }
+
+    /// Whether the step takes something from the stream.
+    #[must_use]
+    pub const fn takes(&self) -> bool {
+        matches!(
+            self,
+            Self::Take { .. }
+                | Self::Flex { .. }
+                | Self::Ref(Ref { address: Address::Word(_), .. })
+        )
+    }
+
+    /// Whether all registers that it names exist.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        match *self {
+            Self::Take { register, .. } | Self::Forget { register } => register.known(),
+            Self::Derive { register, value } => register.known() && value.known(),
+            Self::Ref(Ref { address: Address::Known(sum), .. }) => sum.known(),
+            _ => true,
+        }
+    }
+}
+
+impl Register {
+    const fn known(self) -> bool {
+        (self.0 as usize) < Self::COUNT
+    }
+}
+
+impl Sum {
+    fn known(self) -> bool {
+        self.base.is_none_or(Register::known) && self.index.is_none_or(|(r, _)| r.known())
+    }
+}
+
+impl Value {
+    fn known(self) -> bool {
+        match self {
+            Self::Sum(sum) => sum.known(),
+            Self::Difference(a, b) => a.known() && b.known(),
+            Self::And(r, _) | Self::Low32(r) | Self::Low32Signed(r) => r.known(),
+            Self::ShiftLeft(r, n) | Self::ShiftRight(r, n) | Self::ShiftRightSigned(r, n) => {
+                r.known() && n < 64
+            }
+        }
     }
 }
