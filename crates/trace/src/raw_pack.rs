@@ -24,6 +24,9 @@ use crate::pack::{CODES, COLUMNS, FLEX, IDS, MARKS, MISSES, RUNS, put_leave};
 pub(crate) const CODE_BITS: usize = 3;
 pub(crate) const CODE_WORDS: usize = 20;
 
+/// The most silent executions in a row: a reader keeps them together with what comes before.
+pub(crate) const MOST_SILENT: usize = 1024;
+
 /// What a thread did, as far as it becomes one chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
@@ -178,7 +181,7 @@ impl RawPacker {
         process: ProcessId,
         mut bytes: &[u8],
     ) -> Result<(), Error> {
-        let numbers = lore.numbers(process);
+        let (numbers, mut silent) = (lore.numbers(process), 0);
         while let Some((identifier, rest)) = bytes.split_first_chunk() {
             let Some(place) = numbers.find(u32::from_le_bytes(*identifier)) else {
                 return Err(Error::Misuse("a raw buffer names a block that is unknown"));
@@ -191,6 +194,10 @@ impl RawPacker {
             let Some((words, rest)) = rest.split_at_checked(usize::from(brief.len)) else {
                 return Err(cut());
             };
+            silent = if brief.sort == Sort::Silent { silent + 1 } else { 0 };
+            if silent > MOST_SILENT {
+                return Err(Error::Misuse("a raw buffer has too many silent blocks in a row"));
+            }
             self.execute(lore, (place, brief), words);
             bytes = rest;
         }

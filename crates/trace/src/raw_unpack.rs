@@ -10,7 +10,7 @@ use crate::flex::get_runs;
 use crate::guess::{EXPECTED, Guesses};
 use crate::misses::Misses;
 use crate::pack::{CODES, COLUMNS, FLEX, IDS, MISSES, RUNS};
-use crate::raw_pack::{CODE_BITS, CODE_WORDS};
+use crate::raw_pack::{CODE_BITS, CODE_WORDS, MOST_SILENT};
 use crate::roadmap::{Entry, Roadmap};
 use crate::unpack::{BURST, Burst};
 
@@ -79,6 +79,9 @@ impl RawUnpacker {
                 burst.leave = Leave::Next(entry.shape.entry);
                 follows = true;
                 break;
+            }
+            if burst.blocks.len() >= BURST + 2 * MOST_SILENT {
+                return Err(Flaw("it has too many silent blocks in a row"));
             }
             burst.blocks.push(id);
             self.words(&mut from, entry, code, &mut burst.words)?;

@@ -72,7 +72,7 @@ impl Stream {
     ) {
         let Some(known) = from.book.get(identifier) else { return };
         if known.steps.len() > MAX_STEPS {
-            return self.finish_long(known, leave, from, tell);
+            return self.finish_long((known, at), leave, from, tell);
         }
         let before = self.gathered.leave;
         let follows = matches!(before, Leave::Silent) || before == Leave::Next(brief.entry);
@@ -106,12 +106,19 @@ impl Stream {
 
     /// A block of so many steps that no file holds it: told by its records.
     #[cold]
-    fn finish_long(&mut self, known: &Known, leave: Leave, from: From<'_>, tell: &mut Tell<'_>) {
+    fn finish_long(
+        &mut self,
+        (known, at): (&Known, Option<usize>),
+        leave: Leave,
+        from: From<'_>,
+        tell: &mut Tell<'_>,
+    ) {
         self.put_stretch(from.bytes);
         if !self.gathered.raw.is_empty() {
             tell(&mut self.gathered, Item::Many);
         }
-        self.finish_records(known, None, leave);
+        self.finish_records(known, at.and_then(|at| from.bytes.get(at..)), leave);
+        self.before = None;
     }
 
     /// Before the first execution that is passed on: what is known then.

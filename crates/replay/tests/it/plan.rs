@@ -271,12 +271,18 @@ fn bad_plans_and_words_are_refused() {
     let refused = |bytes: &[u8]| {
         let mut writer = writer(u64::MAX);
         tell(&mut writer, 40, &tail(Slot(0))).expect("a valid block");
+        let take = vec![Step::Take { register: RSP, width: Width::Eight, slot: Slot(0) }];
+        tell(&mut writer, 50, &block(0, Exits::Side, take)).expect("a silent block");
         writer.raw(&raw(&[], bytes, Leave::Silent)).expect("gathered");
         assert!(matches!(writer.finish(), Err(Error::Misuse(_))), "{bytes:?}");
     };
     refused(&[99, 0, 0, 0]);
     refused(&[40, 0, 0, 0, 1, 2, 3]);
     refused(&[40, 0]);
+    // Registers are set again and again, and nothing is executed.
+    let mut silent = Vec::new();
+    (0..2000).for_each(|_| put(&mut silent, 50, &[1]));
+    refused(&silent);
     let mut writer = writer(u64::MAX);
     tell(&mut writer, 1, &tail(Slot(0))).expect("a valid block");
     assert!(matches!(tell(&mut writer, 1, &tail(Slot(0))), Err(Error::Misuse(_))));
