@@ -66,7 +66,10 @@ fn dynamic_programs_behave_as_under_qemu() {
     for (name, args) in PROGRAMS {
         let Some(program) = compile(&folder, name, &[]) else { return };
         let Some((theirs, _)) = under_qemu(&program, args, Some(SYSROOT)) else { return };
+        // What other tests start has copies of all descriptors for a moment, so that a pipe may not be broken yet.
         let (ours, _, _) = here(&program, args, &folder, Some(SYSROOT));
+        let ours =
+            if ours == theirs { ours } else { here(&program, args, &folder, Some(SYSROOT)).0 };
         assert_eq!(ours, theirs, "{name}");
     }
 }
