@@ -3,18 +3,20 @@
 //! The two are far apart: what cannot be packed as fast as the program runs goes to a spool, and is packed from there.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::fs::File;
 use std::io::{Read, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use serde_json::Value;
 
 use super::inputs::{self, Size};
 use crate::run;
 
 const FILE: &str = "stored.ichnos";
+/// What a command says on standard error.
+const SAID: &str = "said";
 
 /// Whether a trace is waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,52 +30,60 @@ enum Until {
 /// Prints the table. Programs run so many times, of which one is packed to its end.
 pub fn print(folder: &Path, ichnos: &Path, rounds: usize) -> Result<()> {
     println!(
-        "packed and stored, elapsed time over native: until the program has ended (the least of {rounds} runs), and until"
+        "packed and stored, elapsed time over native: until the program has ended (the least of {rounds} runs), until the file"
     );
-    println!("the file is complete (one of them)\n");
-    println!("{:<10} {:>9} {:>10} {:>10}  bits/insn", "program", "native s", "ended", "complete");
-    let (mut products, mut rows) = ([0.0; 2], 0);
+    println!(
+        "is complete (one of them), and the same if the program waits for it, without a spool\n"
+    );
+    println!(
+        "{:<10} {:>9} {:>10} {:>10} {:>10} {:>10}",
+        "program", "native s", "ended", "complete", "waiting", "bits/insn"
+    );
+    let (mut products, mut rows) = ([0.0; 3], 0);
     for program in inputs::programs(Size::Long) {
         if !Path::new(&program.words[0]).exists() {
             println!("{:<10} is not installed", program.name);
             continue;
         }
-        let (mut native, mut ended, mut complete) = (f64::MAX, f64::MAX, f64::MAX);
+        let record = |options: &[&str], until: Until| -> Result<(f64, f64)> {
+            let mut words = vec![ichnos.to_string_lossy().into_owned(), "record".into()];
+            words.extend(options.iter().map(|&option| option.to_owned()));
+            words.extend(["-o", FILE, "--"].map(str::to_owned));
+            words.extend(program.words.iter().cloned());
+            time(folder, &words, until)
+        };
+        let (mut native, mut ended) = (f64::MAX, f64::MAX);
         for round in 0..rounds.max(1) {
             native = native.min(time(folder, &program.words, Until::Complete)?.0);
-            let until = if round == 0 { Until::Complete } else { Until::Ended };
-            let file = folder.join(if round == 0 { FILE } else { "interrupted.ichnos" });
-            let mut words = vec![ichnos.to_string_lossy().into_owned()];
-            words.extend(["record", "-q", "-o"].map(str::to_owned));
-            words.extend([file.to_string_lossy().into_owned(), "--".into()]);
-            words.extend(program.words.iter().cloned());
-            let (first, second) = time(folder, &words, until)?;
-            ended = ended.min(first);
-            if until == Until::Complete {
-                complete = second;
-            } else {
-                remove(&file)?;
+            if round > 0 {
+                ended = ended.min(record(&["-q"], Until::Ended)?.0);
+                remove(&folder.join(FILE))?;
             }
         }
-        let ratios = [ended / native, complete / native];
-        let bits = bits(ichnos, &folder.join(FILE))?;
+        let waiting = record(&["-q", "--spool-limit", "0"], Until::Complete)?.1;
+        let (first, complete) = record(&[], Until::Complete)?;
+        let bits = said_bits(folder)?;
+        remove(&folder.join(FILE))?;
+        let ratios = [ended.min(first), complete, waiting].map(|seconds| seconds / native);
+        let [ended, complete, waiting] = ratios;
         println!(
-            "{:<10} {native:>9.3} {:>10.2} {:>10.2} {bits:>10.3}",
-            program.name, ratios[0], ratios[1]
+            "{:<10} {native:>9.3} {ended:>10.2} {complete:>10.2} {waiting:>10.2} {bits:>10.3}",
+            program.name
         );
         std::io::stdout().flush()?;
         products.iter_mut().zip(ratios).for_each(|(product, ratio)| *product += ratio.ln());
         rows += 1;
     }
-    let [ended, complete] = products.map(|product| (product / f64::from(rows)).exp());
-    println!("{:<10} {:>9} {ended:>10.2} {complete:>10.2}", "geomean", "");
+    let [ended, complete, waiting] = products.map(|product| (product / f64::from(rows)).exp());
+    println!("{:<10} {:>9} {ended:>10.2} {complete:>10.2} {waiting:>10.2}", "geomean", "");
     Ok(())
 }
 
 /// Seconds until a command's output ends, which is when its program does, and until it has ended itself.
 fn time(folder: &Path, words: &[String], until: Until) -> Result<(f64, f64)> {
     let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).current_dir(folder).stdin(Stdio::null()).stderr(Stdio::null());
+    let said = File::create(folder.join(SAID))?;
+    command.args(&words[1..]).current_dir(folder).stdin(Stdio::null()).stderr(said);
     let start = Instant::now();
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start a program")?;
     let mut out = child.stdout.take().context("there is no output")?;
@@ -96,11 +106,11 @@ fn remove(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Bits an instruction of a stored trace.
-fn bits(ichnos: &Path, file: &Path) -> Result<f64> {
-    let mut info = Command::new(ichnos);
-    info.args(["info", "--json"]).arg(file);
-    let info: Value = serde_json::from_str(&run::output(&mut info)?)?;
-    let insns = info["instructions"].as_f64().context("the trace says no instructions")?;
-    Ok(std::fs::metadata(file)?.len() as f64 * 8.0 / insns.max(1.0))
+/// Bits an instruction of a stored trace, as the command said that was timed last.
+fn said_bits(folder: &Path) -> Result<f64> {
+    let said = std::fs::read_to_string(folder.join(SAID))?;
+    let bits =
+        said.rsplit_once(" bits an instruction").and_then(|(before, _)| before.rsplit_once('('));
+    let (_, bits) = bits.context("nobody said how large the trace is")?;
+    Ok(bits.parse()?)
 }
