@@ -10,11 +10,10 @@
 //! stream after the first exit.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{GuestVa, Leave, ProcessId, Record, Totals};
+use ichnos_base::{Address, ExitKind, GuestVa, Leave, ProcessId, Record, Slot, Step, Totals};
 
 use crate::error::Flaw;
 use crate::guess::Taken;
-use ichnos_base::{Address, ExitKind, Slot, Step};
 
 /// The most steps a block may have.
 pub const MAX_STEPS: usize = 1024;

@@ -11,7 +11,10 @@
 //! found again only by a path whose code is theirs.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{BlockId, Code, GuestVa, InsnKind, ProcessId, Record};
+use ichnos_base::{
+    Address, BlockId, Code, ExitKind, GuestVa, InsnKind, ProcessId, Record, Ref, RefKind, Slot,
+    Step,
+};
 
 use crate::block::{Block, Exits};
 use crate::code_store::CodeStore;
@@ -19,7 +22,6 @@ use crate::error::{Error, Flaw};
 use crate::hash::QuickMap;
 use crate::roadmap::{Entry, Roadmap};
 use crate::roadmap_codec::{RoadmapEncoder, Seen};
-use ichnos_base::{Address, ExitKind, Ref, RefKind, Slot, Step};
 
 /// An instruction with more accesses than this is flexible from the start.
 const MAX_FIXED: usize = 8;

@@ -4,11 +4,10 @@
 //! Executions are counted here, too: what a chunk's records come to is added up when it ends.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{BlockId, GuestVa, Totals};
+use ichnos_base::{BlockId, ExitKind, GuestVa, Totals};
 
 use crate::block::Tally;
 use crate::roadmap::{Entry, Roadmap};
-use ichnos_base::ExitKind;
 
 /// How a block ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,11 +3,10 @@
 //! a megabyte is one run of two lanes.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{AccessFlags, GuestVa, Record, Totals};
+use ichnos_base::{AccessFlags, GuestVa, Record, RefKind, Totals};
 
 use crate::bytes::{Cursor, Parse, put_signed, put_varint};
 use crate::error::Flaw;
-use ichnos_base::RefKind;
 
 /// Consecutive accesses with regular addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

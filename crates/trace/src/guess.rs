@@ -74,6 +74,28 @@ struct Known {
     first: u32,
 }
 
+impl Known {
+    /// What is known of it in this chunk.
+    #[inline(always)]
+    fn of(&mut self, chunk: u32) -> &mut Self {
+        if self.chunk != chunk {
+            *self = Self { chunk, ..Self::default() };
+        }
+        self
+    }
+
+    /// A word came, so far from the last, where its register had another.
+    #[inline(always)]
+    const fn see(&mut self, word: u64, step: u64, register: u64) {
+        self.offset = word.wrapping_sub(register);
+        self.last = word;
+        if step == self.step {
+            self.stride = step;
+        }
+        self.step = step;
+    }
+}
+
 /// A block that is expected.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Next {
@@ -116,20 +138,15 @@ impl Guesses {
             self.slots.clear();
             self.chunk = 1;
         }
-        self.grow(slots);
+        if self.slots.len() < slots as usize {
+            self.slots.resize(slots as usize, Known::default());
+        }
         let (blocks, words) = (1 << bits, 1 << (bits + WORD_BITS));
         self.paths.clear();
         self.paths.resize(blocks, Next::default());
         for table in [&mut self.contexts, &mut self.steps] {
             table.clear();
             table.resize(words, 0);
-        }
-    }
-
-    /// There are so many slots.
-    pub(crate) fn grow(&mut self, slots: u32) {
-        if self.slots.len() < slots as usize {
-            self.slots.resize(slots as usize, Known::default());
         }
     }
 
@@ -151,18 +168,10 @@ impl Guesses {
     pub(crate) fn encode(&mut self, slot: u32, taken: Taken, word: u64) -> (u32, u64) {
         let (mask, chunk) = (taken.mask(), self.chunk);
         let register = std::mem::replace(&mut self.registers.0[taken.register()], word);
-        let known = &mut self.slots[slot as usize];
-        if known.chunk != chunk {
-            *known = Known { chunk, ..Known::default() };
-        }
+        let known = self.slots[slot as usize].of(chunk);
         let before = *known;
         let step = word.wrapping_sub(before.last) & mask;
-        known.offset = word.wrapping_sub(register);
-        known.last = word;
-        if step == before.step {
-            known.stride = step;
-        }
-        known.step = step;
+        known.see(word, step, register);
         let by_register = word == register.wrapping_add(before.offset) & mask;
         let by_stride = step == before.stride & mask;
         let easy = if before.first == REGISTER { by_register } else { by_stride };
@@ -209,10 +218,7 @@ impl Guesses {
         let (mask, chunk) = (taken.mask(), self.chunk);
         let register = self.registers.0[taken.register()];
         let known = self.slots.get_mut(slot as usize).ok_or(Flaw("it names no slot"))?;
-        if known.chunk != chunk {
-            *known = Known { chunk, ..Known::default() };
-        }
-        let before = *known;
+        let before = *known.of(chunk);
         let guess = if told == EXPECTED { before.first } else { told - 1 };
         let word;
         if told == EXPECTED && guess <= STRIDE {
@@ -237,13 +243,7 @@ impl Guesses {
         if told != EXPECTED && guess < GUESSES {
             known.first = guess;
         }
-        let step = word.wrapping_sub(before.last) & mask;
-        known.offset = word.wrapping_sub(register);
-        known.last = word;
-        if step == before.step {
-            known.stride = step;
-        }
-        known.step = step;
+        known.see(word, word.wrapping_sub(before.last) & mask, register);
         self.registers.0[taken.register()] = word;
         Ok(word)
     }
@@ -258,12 +258,7 @@ impl Guesses {
 
     /// The last address of a slot whose accesses are told one by one.
     pub(crate) fn last_mut(&mut self, slot: u32) -> &mut u64 {
-        let chunk = self.chunk;
-        let known = &mut self.slots[slot as usize];
-        if known.chunk != chunk {
-            *known = Known { chunk, ..Known::default() };
-        }
-        &mut known.last
+        &mut self.slots[slot as usize].of(self.chunk).last
     }
 }
 

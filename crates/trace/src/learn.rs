@@ -13,14 +13,13 @@
 //! look at a ring per word, more only for studied slots.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::BlockId;
+use ichnos_base::{Address, BlockId, RefKind, Step};
 
 use crate::copy::Copies;
 use crate::predict::Predictors;
 use crate::roadmap::Roadmap;
 use crate::study::{Follows, Found, Study};
 use crate::wire::{CELLS, Told, Wire, Wires};
-use ichnos_base::{Address, RefKind, Step};
 
 /// How many words back a cause is looked for.
 pub(crate) const RING: usize = 32;

@@ -5,7 +5,7 @@
 //! file is written for them. Only what was not expected costs more.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{BlockId, Event, GuestVa, Record, Totals};
+use ichnos_base::{BlockId, Event, ExitKind, GuestVa, Leave, Record, Slot, Totals};
 
 use crate::bytes::put_varint;
 use crate::coder::Encoder;
@@ -20,8 +20,6 @@ use crate::predict::Predictors;
 use crate::roadmap::Roadmap;
 use crate::sequence::{Guess, Sequence};
 use crate::values::Values;
-use ichnos_base::Leave;
-use ichnos_base::{ExitKind, Slot};
 
 pub(crate) const MARKS: usize = 0;
 pub(crate) const CODES: usize = 1;

@@ -3,12 +3,10 @@
 //! it is refused.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{BlockId, GuestVa};
+use ichnos_base::{Address, BlockId, GuestVa, Leave, Step};
 
 use crate::block::{Block, LeftAt, Shape};
 use crate::error::Flaw;
-use ichnos_base::Leave;
-use ichnos_base::{Address, Step};
 
 /// The most blocks a trace may have. At some 350 bytes a block this bounds what
 /// a reader holds; real programs stay far below a million.

@@ -3,13 +3,15 @@
 //! so a lost roadmap chunk takes no other with it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{AccessFlags, BlockId, GuestVa, InsnKind, ProcessId};
+use ichnos_base::{
+    AccessFlags, Address, BlockId, ExitKind, GuestVa, InsnKind, ProcessId, Ref, RefKind, Register,
+    Slot, Step, Sum, Value, Width,
+};
 
 use crate::block::{Block, Exits, MAX_STEPS};
 use crate::bytes::{Cursor, Parse, put_signed, put_varint};
 use crate::error::Flaw;
 use crate::roadmap::Roadmap;
-use ichnos_base::{Address, ExitKind, Ref, RefKind, Register, Slot, Step, Sum, Value, Width};
 
 const INSN: u8 = 0;
 const TAKE4: u8 = 1;

@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::time::Instant;
 
-use ichnos_base::{Batch, BlockId, Code, Event, ProcessId, Record, ThreadId};
+use ichnos_base::{Batch, BlockId, Code, Event, Leave, ProcessId, Record, RefKind, Step, ThreadId};
 
 use crate::book::Book;
 use crate::chunk::ChunkHeader;
@@ -20,8 +20,6 @@ use crate::raw_line::RawLine;
 use crate::roadmap_codec::MAX_UNFOLDED;
 use crate::ways::Ways;
 use crate::writer::Options;
-use ichnos_base::Leave;
-use ichnos_base::{RefKind, Step};
 
 /// Columns longer than this close a chunk, far below what a reader accepts.
 const CLOSE_RAW: usize = 16 << 20;
@@ -197,9 +195,6 @@ impl Stream {
         self.settle(tools)?;
         if let Event::ThreadStart(start) = event {
             self.process = start.process;
-        }
-        if event_len(event) > MAX_PIECE {
-            return Err(Error::Misuse("an event is longer than 16 MiB"));
         }
         self.open(tools);
         if let Some(packer) = &mut self.packer {
@@ -402,6 +397,14 @@ fn address(record: &Record) -> u64 {
         | Record::Prefetch { addr, .. }
         | Record::Flush { addr, .. } => addr.0,
     }
+}
+
+/// Whether an event fits a chunk.
+pub(crate) fn check_event(event: &Event<'_>) -> Result<(), Error> {
+    if event_len(event) > MAX_PIECE {
+        return Err(Error::Misuse("an event is longer than 16 MiB"));
+    }
+    Ok(())
 }
 
 /// About how long an event's texts are.

@@ -6,7 +6,7 @@
 //! [`BURST`] executions, and the predictors.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{BlockId, Event, GuestVa, Record};
+use ichnos_base::{BlockId, Event, GuestVa, Leave, Record, Register, Step};
 
 use crate::block::Word;
 use crate::bytes::{Cursor, Parse};
@@ -24,8 +24,6 @@ use crate::roadmap::Roadmap;
 use crate::sequence::{Guess, Sequence};
 use crate::values::{ValueReader, Values};
 use crate::wire::Wire;
-use ichnos_base::Leave;
-use ichnos_base::{Register, Step};
 
 /// How many executions come at a time: few enough that they and their words
 /// stay in the first cache level.

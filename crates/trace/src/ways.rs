@@ -12,13 +12,12 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use ichnos_base::{BlockId, GuestVa, ProcessId, Record};
+use ichnos_base::{BlockId, GuestVa, ProcessId, Record, RefKind};
 
 use crate::book::Book;
 use crate::error::Error;
 use crate::hash::QuickMap;
 use crate::path::{Due, Path};
-use ichnos_base::RefKind;
 
 /// The most states of a process. A program has a few for each of its blocks; beyond this they are found anew.
 const MAX_STATES: usize = 1 << 18;

@@ -23,7 +23,7 @@ use crate::header::Provenance;
 use crate::mark::TABLE_BITS;
 use crate::output::Output;
 use crate::raw_line::RawLine;
-use crate::stream::{Stream, Tools};
+use crate::stream::{Stream, Tools, check_event};
 use crate::ways::Ways;
 
 /// How a trace is written.
@@ -282,6 +282,7 @@ impl<W: Write> Sink for Writer<W> {
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Error> {
         self.guarded(|this| {
+            check_event(event)?;
             // Who plans blocks tells executions raw.
             if this.plans.is_empty() {
                 let (stream, tools) = this.stream(thread)?;
