@@ -30,12 +30,16 @@ pub struct Raw<'a> {
     pub thread: ThreadId,
     /// Where the blocks are.
     pub process: ProcessId,
-    /// Instructions of this thread that lie before.
+    /// Instructions of this thread that lie before, counted as those of `insns` are.
     pub insns_before: u64,
-    /// Their own instructions.
+    /// Their own instructions, or more: a collector that does not look at how blocks were left counts them whole.
     pub insns: u64,
-    /// The registers whose values are known before.
-    pub registers: &'a [(Register, u64)],
+    /// The registers whose values are known before; nothing if the first execution needs more of the one before it, so that
+    /// nobody could begin to read here.
+    pub registers: Option<&'a [(Register, u64)]>,
+    /// A register that is known before, too, but whose value the collector did not follow: it is what the executions that this
+    /// thread told before left there. Blocks make it of nothing but itself and what they take.
+    pub follows: Option<Register>,
     /// Executions: the block's identifier in four bytes, then what its steps take in their order, all of it
     /// lowest byte first: four or eight bytes for a [`Step::Take`] of that width, eight for an address, and for a
     /// [`Step::Flex`] the number of runs of its accesses in four bytes, then the runs: turns and lanes (one or two) in four bytes

@@ -233,6 +233,17 @@ impl Step {
         )
     }
 
+    /// The register that it sets, or makes unknown.
+    #[must_use]
+    pub const fn sets(&self) -> Option<Register> {
+        match *self {
+            Self::Take { register, .. }
+            | Self::Derive { register, .. }
+            | Self::Forget { register } => Some(register),
+            _ => None,
+        }
+    }
+
     /// Whether all registers that it names exist.
     #[must_use]
     pub fn is_sound(&self) -> bool {

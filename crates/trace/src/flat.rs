@@ -70,8 +70,6 @@ pub struct Flat<S: ?Sized> {
     ops: Vec<Op>,
     /// Values that are not sums.
     values: Vec<Value>,
-    /// The register that can be followed without the others.
-    followed: Option<Register>,
     stored: PhantomData<fn(&S)>,
 }
 
@@ -82,7 +80,6 @@ impl<S: ?Sized> Default for Flat<S> {
             exits: Vec::new(),
             ops: Vec::new(),
             values: Vec::new(),
-            followed: None,
             stored: PhantomData,
         }
     }
@@ -128,8 +125,6 @@ struct Exit {
     /// Operations and instructions before it.
     ops: u16,
     insns: u16,
-    /// How far the followed register moves up to there; nothing if that is no constant.
-    moves: Option<i32>,
 }
 
 /// An operation: the sum of a register as far as nothing is taken over it, another one so many times, a constant, and what is
@@ -176,20 +171,6 @@ impl Brief {
 }
 
 impl<S: Stored + ?Sized> Flat<S> {
-    /// No blocks yet, of which this register is to be followed without the others.
-    pub fn following(register: Register) -> Self {
-        Self { followed: Some(register), ..Self::default() }
-    }
-
-    /// Follows a plain block left for `next` without its addresses, if the followed register moves by a constant: how many instructions
-    /// it had.
-    #[inline]
-    pub fn follow(&self, brief: &Brief, next: GuestVa, register: &mut u64) -> Option<u64> {
-        let (_, exit) = self.exit(brief, Leave::Next(next))?;
-        *register = register.wrapping_add(i64::from(exit.moves?) as u64);
-        Some(u64::from(exit.insns))
-    }
-
     /// A block.
     #[inline]
     pub fn get(&self, identifier: u32) -> Option<&Brief> {
@@ -206,8 +187,7 @@ impl<S: Stored + ?Sized> Flat<S> {
         }
         if brief.sort == Sort::Plain {
             let first = self.ops.len();
-            let moves = self.followed.map(|_| 0);
-            let mut layout = Layout { flat: self, first, pc: brief.entry, at: 0, insns: 0, moves };
+            let mut layout = Layout { flat: self, first, pc: brief.entry, at: 0, insns: 0 };
             steps.iter().for_each(|step| layout.step(step));
             layout.exit(None, layout.pc);
         }
@@ -309,18 +289,6 @@ impl<S: Stored + ?Sized> Flat<S> {
     }
 }
 
-/// How far a step moves a register, if that is a constant.
-fn moves(register: Register, step: &Step) -> Option<i32> {
-    match *step {
-        Step::Derive { value: Value::Sum(Sum { base, index: None, disp }), .. }
-            if base == Some(register) =>
-        {
-            i32::try_from(disp).ok()
-        }
-        _ => None,
-    }
-}
-
 /// A block that is being laid out.
 struct Layout<'a, S: ?Sized> {
     flat: &'a mut Flat<S>,
@@ -329,19 +297,10 @@ struct Layout<'a, S: ?Sized> {
     pc: GuestVa,
     at: u16,
     insns: u16,
-    moves: Option<i32>,
 }
 
 impl<S: Stored + ?Sized> Layout<'_, S> {
     fn step(&mut self, step: &Step) {
-        if let Step::Take { register, .. }
-        | Step::Forget { register }
-        | Step::Derive { register, .. } = *step
-            && Some(register) == self.flat.followed
-        {
-            let by = moves(register, step);
-            self.moves = self.moves.zip(by).and_then(|(before, by)| before.checked_add(by));
-        }
         match *step {
             Step::Insn { len, .. } => {
                 self.pc = self.pc.offset(u64::from(len));
@@ -395,8 +354,7 @@ impl<S: Stored + ?Sized> Layout<'_, S> {
 
     fn exit(&mut self, kind: Option<ExitKind>, target: GuestVa) {
         let ops = (self.flat.ops.len() - self.first) as u16;
-        let (insns, moves) = (self.insns, self.moves);
-        self.flat.exits.push(Exit { target, kind, ops, insns, moves });
+        self.flat.exits.push(Exit { target, kind, ops, insns: self.insns });
     }
 }
 

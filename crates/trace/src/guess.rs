@@ -1,17 +1,16 @@
 //! What is expected of raw executions: which block comes next, and which words it takes.
 //!
 //! Packing must keep up with a program that runs, so this is little: a block is expected to come where it came after the
-//! same three blocks before, and a word is one of four guesses, of which each slot tries the one first that was right last. Only where that
-//! one is wrong, or is one that takes a look at a table, are the tables touched.
+//! same three blocks before, and a word is one of four guesses, of which each slot tries the one first that was right last. As long as
+//! a slot is right with one of the two that are cheap, nothing but its last word changes; only where that one is wrong, or is
+//! one that takes a look at a table, are the tables touched.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{BlockId, Register, Width};
 
-use crate::bytes::{Parse, unzigzag, zigzag};
+use crate::bytes::Parse;
 use crate::error::Flaw;
-
-/// The tables of words are so many times larger than that of blocks.
-const WORD_BITS: u32 = 1;
+use crate::hash::QuickMap;
 
 /// Bits by which a block's number moves in the history for every block behind it: three fit.
 const AGE: u32 = 21;
@@ -25,12 +24,15 @@ pub(crate) const WRITTEN: u32 = GUESSES + 1;
 const GUESSES: u32 = 4;
 /// As far from its register's last word, in whatever block, as it was the last time.
 const REGISTER: u32 = 0;
-/// As far from the slot's last word as that was from the one before, twice the same.
+/// As far from the slot's last word as that was from the one before.
 const STRIDE: u32 = 1;
-/// What came after the same word and difference.
-const CONTEXT: u32 = 2;
 /// As far from the slot's last word as it was the last time that these blocks came before.
-const PATH: u32 = 3;
+const PATH: u32 = 2;
+/// As far from the slot's last word as when that was the same.
+const CONTEXT: u32 = 3;
+
+/// So many words of an execution are told apart in what is known of its path; later ones share the last place.
+const PATH_WORDS: usize = 4;
 
 /// Which register a word fills, and how much of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,17 +47,25 @@ impl Taken {
         Self(register.0 << 1 | matches!(width, Width::Eight) as u8)
     }
 
+    #[inline(always)]
     pub(crate) const fn is_wide(self) -> bool {
         self.0 & 1 != 0
     }
 
+    #[inline(always)]
     const fn register(self) -> usize {
         (self.0 >> 1) as usize % Register::COUNT
     }
 
     /// The bits that a word has.
+    #[inline(always)]
     const fn mask(self) -> u64 {
         if self.is_wide() { u64::MAX } else { 0xffff_ffff }
+    }
+
+    /// A difference of such words with its sign.
+    const fn signed(self, difference: u64) -> u64 {
+        if self.is_wide() { difference } else { difference as u32 as i32 as u64 }
     }
 }
 
@@ -63,45 +73,95 @@ impl Taken {
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     last: u64,
-    /// The last difference, and the last that came twice.
-    step: u64,
-    stride: u64,
-    /// From the register's last word.
-    offset: u64,
-    /// In which chunk that was seen: nothing is known from others.
-    chunk: u32,
+    /// From the slot's last word if its first guess is the stride, and otherwise from its register's: when that was last learned.
+    difference: u64,
+    /// From the other one.
+    other: u64,
     /// The guess that is tried first.
     first: u32,
 }
 
 impl Known {
-    /// What is known of it in this chunk.
-    #[inline(always)]
-    fn of(&mut self, chunk: u32) -> &mut Self {
-        if self.chunk != chunk {
-            *self = Self { chunk, ..Self::default() };
+    /// How far the next word is from its register's last, and how far from the slot's, if these guesses are right.
+    const fn differences(&self) -> (u64, u64) {
+        if self.first == STRIDE {
+            (self.other, self.difference)
+        } else {
+            (self.difference, self.other)
         }
-        self
     }
 
-    /// A word came, so far from the last, where its register had another.
-    #[inline(always)]
-    const fn see(&mut self, word: u64, step: u64, register: u64) {
-        self.offset = word.wrapping_sub(register);
+    /// A word came that was not told by the cheap guess that is tried first: so far from its register's last and from the slot's. This
+    /// guess is tried first from now on.
+    const fn learn(&mut self, word: u64, (offset, step): (u64, u64), first: u32) {
+        self.first = first;
         self.last = word;
-        if step == self.step {
-            self.stride = step;
-        }
-        self.step = step;
+        (self.difference, self.other) =
+            if first == STRIDE { (step, offset) } else { (offset, step) };
     }
 }
 
-/// A block that is expected.
+/// What is known of a place in a program, which is where three blocks came one behind the other.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Next {
-    pub(crate) id: u32,
-    /// What a packer wants to know with it; 0 at first.
-    pub(crate) note: u32,
+pub(crate) struct Place {
+    /// The number of the block that is expected, and one more; nothing is at first.
+    id: u32,
+    /// How far its words were from the last of their slots.
+    steps: [u32; PATH_WORDS],
+    /// What a packer wants to know with it; nothing at first.
+    pub(crate) note: Note,
+}
+
+const _: () = assert!(size_of::<Place>() == 32);
+
+impl Place {
+    /// The block that is expected.
+    #[inline(always)]
+    pub(crate) const fn expected(&self) -> Option<BlockId> {
+        match self.id {
+            0 => None,
+            id => Some(BlockId(id - 1)),
+        }
+    }
+
+    /// Whether this is the block that is expected.
+    #[inline(always)]
+    pub(crate) const fn expects(&self, id: BlockId) -> bool {
+        self.id == id.0 + 1
+    }
+
+    /// This block came.
+    #[inline]
+    pub(crate) const fn expect(&mut self, id: BlockId) {
+        self.id = id.0 + 1;
+    }
+}
+
+/// How a packer knows the block before a place.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Note {
+    /// The way by which it was left.
+    pub(crate) way: u32,
+    /// How often, and not counted yet.
+    pub(crate) runs: u32,
+    /// How far it moved the register that is followed.
+    pub(crate) moves: i32,
+}
+
+/// All guesses of a chunk.
+#[derive(Debug, Default)]
+pub(crate) struct Guesses {
+    bits: u32,
+    chunk: u32,
+    slots: Vec<Known>,
+    /// The chunks in which blocks were last seen.
+    seen: Vec<u32>,
+    registers: Registers,
+    history: u64,
+    places: Vec<Place>,
+    contexts: Vec<u32>,
+    /// The last addresses of slots whose accesses are told one by one.
+    flexible: QuickMap<u32, u64>,
 }
 
 /// The last words of all registers.
@@ -114,155 +174,216 @@ impl Default for Registers {
     }
 }
 
-/// All guesses of a chunk.
-#[derive(Debug, Default)]
-pub(crate) struct Guesses {
+/// The same at hand, for a loop that goes on for long.
+#[derive(Debug)]
+pub(crate) struct Hand<'a> {
     bits: u32,
     chunk: u32,
-    slots: Vec<Known>,
-    registers: Registers,
+    slots: &'a mut [Known],
+    seen: &'a mut [u32],
+    registers: &'a mut [u64; Register::COUNT],
     history: u64,
-    paths: Vec<Next>,
-    contexts: Vec<u64>,
-    steps: Vec<u64>,
+    places: &'a mut [Place],
+    contexts: &'a mut [u32],
+    kept: &'a mut u64,
 }
 
 impl Guesses {
     /// A chunk begins, with tables of so many places.
-    pub(crate) fn begin(&mut self, slots: u32, bits: u32) {
+    pub(crate) fn begin(&mut self, (blocks, slots): (u32, u32), bits: u32) {
         self.bits = bits;
         self.history = 0;
         self.registers = Registers::default();
         self.chunk = self.chunk.wrapping_add(1);
         if self.chunk == 0 {
-            self.slots.clear();
+            self.seen.clear();
             self.chunk = 1;
         }
         if self.slots.len() < slots as usize {
             self.slots.resize(slots as usize, Known::default());
         }
-        let (blocks, words) = (1 << bits, 1 << (bits + WORD_BITS));
-        self.paths.clear();
-        self.paths.resize(blocks, Next::default());
-        for table in [&mut self.contexts, &mut self.steps] {
-            table.clear();
-            table.resize(words, 0);
+        if self.seen.len() < blocks as usize {
+            self.seen.resize(blocks as usize, 0);
         }
+        self.places.clear();
+        self.places.resize(1 << bits, Place::default());
+        self.contexts.clear();
+        self.contexts.resize(1 << bits, 0);
+        self.flexible.clear();
     }
 
-    /// The block that is expected now.
-    #[inline]
-    pub(crate) fn next(&mut self) -> &mut Next {
-        let place = place(self.history, self.bits);
-        &mut self.paths[place]
-    }
-
-    /// A block came; its words were told before.
-    #[inline]
-    pub(crate) fn came(&mut self, id: BlockId) {
-        self.history = self.history << AGE ^ u64::from(id.0).wrapping_mul(0x9e37_79b1);
-    }
-
-    /// How a word is told; if it is written out, the number that stands for it.
+    /// All of it, until [`Hand::put_back`].
     #[inline(always)]
-    pub(crate) fn encode(&mut self, slot: u32, taken: Taken, word: u64) -> (u32, u64) {
-        let (mask, chunk) = (taken.mask(), self.chunk);
-        let register = std::mem::replace(&mut self.registers.0[taken.register()], word);
-        let known = self.slots[slot as usize].of(chunk);
-        let before = *known;
-        let step = word.wrapping_sub(before.last) & mask;
-        known.see(word, step, register);
-        let by_register = word == register.wrapping_add(before.offset) & mask;
-        let by_stride = step == before.stride & mask;
-        let easy = if before.first == REGISTER { by_register } else { by_stride };
-        if before.first <= STRIDE && easy {
-            return (EXPECTED, 0);
+    pub(crate) fn hand(&mut self) -> Hand<'_> {
+        Hand {
+            bits: self.bits,
+            chunk: self.chunk,
+            slots: &mut self.slots,
+            seen: &mut self.seen,
+            registers: &mut self.registers.0,
+            history: self.history,
+            places: &mut self.places,
+            contexts: &mut self.contexts,
+            kept: &mut self.history,
         }
-        let right = u32::from(by_register) << REGISTER | u32::from(by_stride) << STRIDE;
-        self.look_up((slot, &before), (taken, word, step), right)
     }
 
-    /// The same where the tables are asked, too; `right` are the other guesses that are.
-    #[inline(never)]
-    fn look_up(
-        &mut self,
-        (slot, before): (u32, &Known),
-        (taken, word, step): (Taken, u64, u64),
-        right: u32,
-    ) -> (u32, u64) {
-        let (context, path) = self.places(slot, before);
-        let by_context = std::mem::replace(&mut self.contexts[context], word) == word;
-        let by_path = std::mem::replace(&mut self.steps[path], step) == step;
-        let right = right | u32::from(by_context) << CONTEXT | u32::from(by_path) << PATH;
-        if right >> before.first & 1 != 0 {
-            return (EXPECTED, 0);
-        }
-        if right == 0 {
-            let far = if taken.is_wide() { step as i64 } else { i64::from(step as u32 as i32) };
-            return (WRITTEN, zigzag(far));
-        }
-        let guess = right.trailing_zeros();
-        self.slots[slot as usize].first = guess;
-        (guess + 1, 0)
-    }
-
-    /// The word that is told so; `written` reads the number of one that is written out.
-    #[inline]
-    pub(crate) fn decode(
-        &mut self,
-        slot: u32,
-        taken: Taken,
-        told: u32,
-        written: impl FnOnce() -> Parse<u64>,
-    ) -> Parse<u64> {
-        let (mask, chunk) = (taken.mask(), self.chunk);
-        let register = self.registers.0[taken.register()];
-        let known = self.slots.get_mut(slot as usize).ok_or(Flaw("it names no slot"))?;
-        let before = *known.of(chunk);
-        let guess = if told == EXPECTED { before.first } else { told - 1 };
-        let word;
-        if told == EXPECTED && guess <= STRIDE {
-            word = match guess {
-                REGISTER => register.wrapping_add(before.offset),
-                _ => before.last.wrapping_add(before.stride),
-            } & mask;
-        } else {
-            let (context, path) = self.places(slot, &before);
-            word = match guess {
-                REGISTER => register.wrapping_add(before.offset),
-                STRIDE => before.last.wrapping_add(before.stride),
-                CONTEXT => self.contexts[context],
-                PATH => before.last.wrapping_add(self.steps[path]),
-                GUESSES => before.last.wrapping_add(unzigzag(written()?) as u64),
-                _ => return Err(Flaw("a word is told in no known way")),
-            } & mask;
-            self.contexts[context] = word;
-            self.steps[path] = word.wrapping_sub(before.last) & mask;
-        }
-        let known = &mut self.slots[slot as usize];
-        if told != EXPECTED && guess < GUESSES {
-            known.first = guess;
-        }
-        known.see(word, word.wrapping_sub(before.last) & mask, register);
-        self.registers.0[taken.register()] = word;
-        Ok(word)
-    }
-
-    /// Where the tables tell of a slot.
-    #[inline]
-    fn places(&self, slot: u32, known: &Known) -> (usize, usize) {
-        let (slot, bits) = (u64::from(slot), self.bits + WORD_BITS);
-        let context = known.last ^ slot << 40 ^ known.step.rotate_left(20);
-        (place(context, bits), place(self.history ^ slot << 13, bits))
+    /// All places.
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places
     }
 
     /// The last address of a slot whose accesses are told one by one.
     pub(crate) fn last_mut(&mut self, slot: u32) -> &mut u64 {
-        &mut self.slots[slot as usize].of(self.chunk).last
+        self.flexible.entry(slot).or_default()
     }
 }
 
-#[inline]
+impl Hand<'_> {
+    /// What was learned stays.
+    #[inline(always)]
+    pub(crate) fn put_back(self) {
+        *self.kept = self.history;
+    }
+
+    /// Where in its tables the program is.
+    #[inline(always)]
+    pub(crate) fn here(&self) -> usize {
+        place(self.history, self.bits)
+    }
+
+    /// What is known of a place, which is there.
+    #[inline(always)]
+    pub(crate) fn place(&mut self, at: usize) -> &mut Place {
+        &mut self.places[at]
+    }
+
+    /// A block came; its words were told before.
+    #[inline(always)]
+    pub(crate) const fn came(&mut self, id: BlockId) {
+        self.history = self.history << AGE ^ (id.0 as u64).wrapping_mul(0x9e37_79b1);
+    }
+
+    /// Whether a block comes for the first time in this chunk. Nothing is known of its slots then.
+    #[inline]
+    pub(crate) fn is_new(&mut self, id: BlockId) -> bool {
+        let seen = self.seen.get_mut(id.index());
+        seen.is_some_and(|seen| std::mem::replace(seen, self.chunk) != self.chunk)
+    }
+
+    /// Nothing is known of a slot.
+    pub(crate) fn forget(&mut self, slot: u32) {
+        if let Some(known) = self.slots.get_mut(slot as usize) {
+            *known = Known::default();
+        }
+    }
+
+    /// How a word is told, the `nth` of the block that came to a place; if it is written out, the difference that stands for it.
+    #[inline(always)]
+    pub(crate) fn encode(
+        &mut self,
+        (at, nth): (usize, usize),
+        (slot, taken): (u32, Taken),
+        word: u64,
+    ) -> (u32, u64) {
+        let register = std::mem::replace(&mut self.registers[taken.register()], word);
+        let known = &mut self.slots[slot as usize];
+        let base = if known.first == REGISTER { register } else { known.last };
+        if known.first <= STRIDE && word == base.wrapping_add(known.difference) & taken.mask() {
+            known.last = word;
+            return (EXPECTED, 0);
+        }
+        let context = place(known.last ^ u64::from(slot) << 40, self.bits);
+        let path = &mut self.places[at].steps[nth.min(PATH_WORDS - 1)];
+        look_up(known, path, &mut self.contexts[context], taken, (word, register))
+    }
+
+    /// The word that is told so; `written` reads the difference of one that is written out.
+    #[inline]
+    pub(crate) fn decode(
+        &mut self,
+        (at, nth): (usize, usize),
+        (slot, taken): (u32, Taken),
+        told: u32,
+        written: impl FnOnce() -> Parse<u64>,
+    ) -> Parse<u64> {
+        let mask = taken.mask();
+        let register = self.registers[taken.register()];
+        let known = self.slots.get_mut(slot as usize).ok_or(Flaw("it names no slot"))?;
+        let word;
+        if told == EXPECTED && known.first <= STRIDE {
+            let base = if known.first == REGISTER { register } else { known.last };
+            word = base.wrapping_add(known.difference) & mask;
+            known.last = word;
+        } else {
+            let context = place(known.last ^ u64::from(slot) << 40, self.bits);
+            let context = &mut self.contexts[context];
+            let path = &mut self.places[at].steps[nth.min(PATH_WORDS - 1)];
+            let guess = if told == EXPECTED { known.first } else { told - 1 };
+            let (offset, step) = known.differences();
+            word = match guess {
+                REGISTER => register.wrapping_add(offset),
+                STRIDE => known.last.wrapping_add(step),
+                PATH => known.last.wrapping_add(lengthen(*path)),
+                CONTEXT => known.last.wrapping_add(lengthen(*context)),
+                GUESSES => known.last.wrapping_add(written()?),
+                _ => return Err(Flaw("a word is told in no known way")),
+            } & mask;
+            let step = word.wrapping_sub(known.last) & mask;
+            *path = shorten(step, mask).unwrap_or(0);
+            *context = *path;
+            let first = if guess < GUESSES { guess } else { known.first };
+            known.learn(word, (word.wrapping_sub(register) & mask, step), first);
+        }
+        self.registers[taken.register()] = word;
+        Ok(word)
+    }
+}
+
+/// How a word is told that its slot's first guess does not tell, or that takes a look at the tables.
+#[inline(never)]
+fn look_up(
+    known: &mut Known,
+    path: &mut u32,
+    context: &mut u32,
+    taken: Taken,
+    (word, register): (u64, u64),
+) -> (u32, u64) {
+    let mask = taken.mask();
+    let offset = word.wrapping_sub(register) & mask;
+    let step = word.wrapping_sub(known.last) & mask;
+    let short = shorten(step, mask);
+    let stored = short.unwrap_or(0);
+    let by_path = std::mem::replace(path, stored) == stored && short.is_some();
+    let by_context = std::mem::replace(context, stored) == stored && short.is_some();
+    let (known_offset, known_step) = known.differences();
+    let right = u32::from(offset == known_offset) << REGISTER
+        | u32::from(step == known_step) << STRIDE
+        | u32::from(by_path) << PATH
+        | u32::from(by_context) << CONTEXT;
+    if right == 0 {
+        known.learn(word, (offset, step), known.first);
+        return (WRITTEN, taken.signed(step));
+    }
+    let told = if right >> known.first & 1 != 0 { EXPECTED } else { right.trailing_zeros() + 1 };
+    let first = if told == EXPECTED { known.first } else { told - 1 };
+    known.learn(word, (offset, step), first);
+    (told, 0)
+}
+
+/// A difference in four bytes, if they are enough.
+#[inline(always)]
+const fn shorten(difference: u64, mask: u64) -> Option<u32> {
+    let short = difference as u32;
+    if lengthen(short) & mask == difference { Some(short) } else { None }
+}
+
+#[inline(always)]
+const fn lengthen(short: u32) -> u64 {
+    short as i32 as u64
+}
+
+#[inline(always)]
 fn place(key: u64, bits: u32) -> usize {
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - bits)) as usize
 }

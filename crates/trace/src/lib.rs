@@ -45,6 +45,7 @@ mod error;
 mod event_codec;
 pub mod flat;
 mod flex;
+mod followed;
 mod guess;
 mod hash;
 mod header;

@@ -7,11 +7,15 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use ichnos_base::{BlockId, ExitKind, GuestVa, Leave, ProcessId, Step, Totals};
+use ichnos_base::{
+    Address, BlockId, ExitKind, GuestVa, Leave, ProcessId, Ref, Register, Step, Sum, Value, Width,
+};
 
 use crate::block::{Block, Tally};
+use crate::flat::{NO_REGISTERS, derive};
 use crate::guess::Taken;
 use crate::hash::QuickMap;
+use crate::raw_pack::{CODE_WORDS, take};
 
 /// Identifiers from here on are few, and lie in a table of their own.
 const HIGH: u32 = u32::MAX - 0xff;
@@ -29,25 +33,29 @@ pub(crate) struct Planned {
 /// All plans, in the order in which they were told.
 pub(crate) type Plans = Arc<RwLock<Vec<Planned>>>;
 
-/// A block.
+/// A block, in little room: it is looked at for every execution.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Brief {
     pub(crate) id: BlockId,
-    pub(crate) entry: GuestVa,
     first_word: u32,
-    first_way: u32,
+    pub(crate) first_way: u32,
+    pub(crate) ways: u16,
     words: u16,
     /// Bytes of its words.
     pub(crate) len: u16,
     pub(crate) sort: Sort,
 }
 
+const _: () = assert!(size_of::<Brief>() == 20);
+
 /// What must be done for an execution.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sort {
     /// It takes words.
     Plain,
-    /// The same, and leaves the block before it open.
+    /// The same, but so many that a code has several numbers.
+    Long,
+    /// It takes words, and leaves the block before it open.
     Silent,
     /// Accesses are among what it takes.
     Flexible,
@@ -62,16 +70,20 @@ pub(crate) struct Word {
 
 /// A way in which a block may be left.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+pub(crate) struct Way {
     target: GuestVa,
-    /// The block, by its place in the lore.
-    block: u32,
-    /// How often, in this chunk.
-    runs: u32,
-    tally: Tally,
+    pub(crate) tally: Tally,
     /// Nothing if it is the block's end.
     exit: Option<ExitKind>,
+    /// How far the block moves the register that is followed; [`ODD`] if that is no constant.
+    pub(crate) moves: i32,
 }
+
+/// A register is not moved by a constant.
+pub(crate) const ODD: i32 = i32::MIN;
+
+/// The way of no block, which counts nothing.
+pub(crate) const NO_WAY: u32 = 0;
 
 /// The blocks of a process, by identifier; their places in the lore, one more.
 #[derive(Clone, Debug)]
@@ -86,20 +98,35 @@ impl Default for Numbers {
     }
 }
 
-/// The ways in which blocks may be left, and how often they were.
-#[derive(Debug, Default)]
-pub(crate) struct Ways(Vec<Way>);
-
 /// All blocks as a packer knows them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Lore {
     blocks: Vec<Brief>,
     words: Vec<Word>,
+    ways: Vec<Way>,
     whole: Vec<Arc<Block>>,
     processes: QuickMap<u32, Arc<Numbers>>,
+    /// The register that is followed, if any.
+    follows: Option<Register>,
     /// How many slots there are, and blocks of the roadmap.
     pub(crate) slots: u32,
     pub(crate) ids: u32,
+}
+
+impl Default for Lore {
+    fn default() -> Self {
+        let none = Way { target: GuestVa(0), tally: Tally::default(), exit: None, moves: 0 };
+        Self {
+            blocks: Vec::new(),
+            words: Vec::new(),
+            ways: vec![none],
+            whole: Vec::new(),
+            processes: QuickMap::default(),
+            follows: None,
+            slots: 0,
+            ids: 0,
+        }
+    }
 }
 
 impl Numbers {
@@ -112,6 +139,12 @@ impl Numbers {
             self.low.resize(at + 1, 0);
         }
         &mut self.low[at]
+    }
+
+    /// The place of a block in the lore whose identifier is one of the many.
+    #[inline(always)]
+    pub(crate) fn low(&self, identifier: u32) -> Option<u32> {
+        self.low.get(identifier as usize)?.checked_sub(1)
     }
 
     /// The place of a block in the lore.
@@ -127,42 +160,52 @@ impl Numbers {
 }
 
 impl Lore {
-    /// Learns what was planned since.
-    pub(crate) fn learn(&mut self, ways: &mut Ways, plans: &Plans) {
+    /// Learns what was planned since. From now on this register is followed; another one only if none was before.
+    pub(crate) fn learn(&mut self, plans: &Plans, follows: Option<Register>) {
+        if self.follows.is_none() && follows.is_some() {
+            self.follows = follows;
+            for (brief, block) in self.blocks.iter().zip(&self.whole) {
+                let ways = &mut self.ways[brief.first_way as usize..][..usize::from(brief.ways)];
+                ways.iter_mut().zip(leaves(block)).for_each(|(way, (_, _, leave))| {
+                    way.moves = moves(block, follows, leave);
+                });
+            }
+        }
         let plans = plans.read().unwrap_or_else(PoisonError::into_inner);
         for planned in plans.iter().skip(self.blocks.len()) {
-            self.add(ways, planned);
+            self.add(planned);
         }
     }
 
-    fn add(&mut self, ways: &mut Ways, planned: &Planned) {
+    fn add(&mut self, planned: &Planned) {
         let (block, place) = (&planned.block, self.blocks.len() as u32);
         let numbers = self.processes.entry(planned.process.0).or_default();
         // Nobody else has it between chunks.
         *Arc::make_mut(numbers).place(planned.identifier) = place + 1;
-        let (first_word, first_way) = (self.words.len() as u32, ways.0.len() as u32);
+        let (first_word, first_way) = (self.words.len() as u32, self.ways.len() as u32);
         let shape = block.shape();
         self.words.extend(shape.words.iter().map(|w| Word { slot: w.slot.0, taken: w.taken }));
-        for step in &block.steps {
-            if let Step::Take { slot, .. } | Step::Flex { slot } = step {
-                self.slots = self.slots.max(slot.0 + 1);
-            }
-        }
         let slots = shape.words.iter().map(|w| w.slot.0 + 1);
         self.slots = slots.fold(self.slots, u32::max);
         let len = shape.words.iter().map(|w| if w.taken.is_wide() { 8 } else { 4 }).sum::<usize>();
         let sort = match () {
             () if shape.is_silent() => Sort::Silent,
             () if shape.flexes > 0 => Sort::Flexible,
+            () if shape.words.len() > CODE_WORDS => Sort::Long,
             () => Sort::Plain,
         };
-        ways.add(block, place);
+        self.ways.extend(leaves(block).map(|(exit, target, leave)| Way {
+            target,
+            tally: Tally::new(&block.left_at(leave).totals),
+            exit,
+            moves: moves(block, self.follows, leave),
+        }));
         self.ids = self.ids.max(planned.id.0 + 1);
         self.blocks.push(Brief {
             id: planned.id,
-            entry: block.entry,
             first_word,
             first_way,
+            ways: (self.ways.len() as u32 - first_way) as u16,
             words: shape.words.len() as u16,
             len: len as u16,
             sort,
@@ -191,68 +234,87 @@ impl Lore {
     pub(crate) fn words(&self, brief: &Brief) -> &[Word] {
         &self.words[brief.first_word as usize..][..usize::from(brief.words)]
     }
+
+    /// A way, which is there.
+    pub(crate) fn way(&self, way: u32) -> &Way {
+        &self.ways[way as usize]
+    }
+
+    /// A block was left for this address: by which way.
+    pub(crate) fn left(&self, place: u32, next: GuestVa) -> u32 {
+        let brief = self.get(place);
+        let ways = &self.ways[brief.first_way as usize..][..usize::from(brief.ways)];
+        let is_it = |way: &Way| way.exit != Some(ExitKind::Conditional) || way.target == next;
+        // The last is the end, or an exit that is always taken.
+        let at = ways.iter().position(is_it).unwrap_or(ways.len() - 1);
+        brief.first_way + at as u32
+    }
 }
 
-impl Ways {
-    fn add(&mut self, block: &Block, place: u32) {
-        let exits = block.steps.iter().filter_map(|step| match *step {
-            Step::Exit { kind, target } => Some((kind, target)),
+/// The ways in which a block may be left: by which exit, where that leads, and how that is said.
+fn leaves(block: &Block) -> impl Iterator<Item = (Option<ExitKind>, GuestVa, Leave)> {
+    let exits = block.steps.iter().filter_map(|step| match *step {
+        Step::Exit { kind, target } => Some((kind, target)),
+        _ => None,
+    });
+    // Where no branch of the block goes.
+    let is_target = |pc: &u64| exits.clone().any(|(_, target)| target.0 == *pc);
+    let elsewhere = (1..).find(|pc| !is_target(pc)).map_or(GuestVa(1), GuestVa);
+    // An exit that is always taken is the last step.
+    let ends = exits.clone().all(|(kind, _)| kind == ExitKind::Conditional);
+    let by_exit = exits.map(move |(kind, target)| {
+        let to = if kind == ExitKind::Indirect { elsewhere } else { target };
+        (Some(kind), target, Leave::Next(to))
+    });
+    by_exit.chain(ends.then_some((None, GuestVa(0), Leave::Next(elsewhere))))
+}
+
+/// How far an execution moves a register.
+fn moves(block: &Block, register: Option<Register>, leave: Leave) -> i32 {
+    let Some(register) = register else { return 0 };
+    let steps = block.steps.get(..block.left_at(leave).steps).unwrap_or_default();
+    let mut all = 0_i32;
+    for step in steps.iter().filter(|step| step.sets() == Some(register)) {
+        let by = match *step {
+            Step::Derive { value: Value::Sum(Sum { base, index: None, disp }), .. }
+                if base == Some(register) =>
+            {
+                i32::try_from(disp).ok()
+            }
             _ => None,
-        });
-        let mut way = |exit: Option<ExitKind>, target: GuestVa, leave: Leave| {
-            let tally = Tally::new(&block.left_at(leave).totals);
-            self.0.push(Way { target, block: place, runs: 0, tally, exit });
         };
-        // Where no branch of the block goes.
-        let is_target = |pc: &u64| exits.clone().any(|(_, target)| target.0 == *pc);
-        let elsewhere = (1..).find(|pc| !is_target(pc)).map_or(GuestVa(1), GuestVa);
-        for (kind, target) in exits.clone() {
-            let to = if kind == ExitKind::Indirect { elsewhere } else { target };
-            way(Some(kind), target, Leave::Next(to));
-            if kind != ExitKind::Conditional {
-                return;
+        let Some(sum) = by.and_then(|by| all.checked_add(by)) else { return ODD };
+        all = sum;
+    }
+    all
+}
+
+/// What a register holds behind an execution that was left so, whose words are these, if it held `value` before.
+pub(crate) fn follow(
+    block: &Block,
+    (register, value): (Register, u64),
+    leave: Leave,
+    mut words: &[u8],
+) -> u64 {
+    let mut registers = NO_REGISTERS;
+    registers[usize::from(register.0)] = value;
+    for step in block.steps.iter().take(block.left_at(leave).steps) {
+        match *step {
+            Step::Take { register, width, .. } => {
+                let before = registers[usize::from(register.0)];
+                let word = take(&mut words, width == Width::Eight);
+                let kept = if width == Width::Eight { 0 } else { before & !0xffff_ffff };
+                registers[usize::from(register.0)] = kept | word;
             }
-        }
-        way(None, GuestVa(0), Leave::Next(elsewhere));
-    }
-
-    /// A chunk begins: nothing was executed.
-    pub(crate) fn begin(&mut self) {
-        self.0.iter_mut().for_each(|way| way.runs = 0);
-    }
-
-    /// A block was left for this address: by which way. It is `guess` if that is one of its ways, which was so for the
-    /// same two blocks before.
-    #[inline]
-    pub(crate) fn left(
-        &mut self,
-        lore: &Lore,
-        place: u32,
-        next: GuestVa,
-        guess: Option<u32>,
-    ) -> u32 {
-        if let Some(guess) = guess
-            && let Some(way) = self.0.get_mut(guess as usize)
-            && way.block == place
-        {
-            way.runs += 1;
-            return guess;
-        }
-        let mut at = lore.get(place).first_way;
-        loop {
-            let way = &mut self.0[at as usize];
-            if way.exit != Some(ExitKind::Conditional) || way.target == next {
-                way.runs += 1;
-                return at;
+            Step::Derive { register, value } => {
+                registers[usize::from(register.0)] = derive(&registers, value);
             }
-            at += 1;
+            Step::Forget { register } => registers[usize::from(register.0)] = 0,
+            Step::Ref(Ref { address: Address::Word(_), .. }) => {
+                take(&mut words, true);
+            }
+            Step::Insn { .. } | Step::Ref(_) | Step::Flex { .. } | Step::Exit { .. } => {}
         }
     }
-
-    /// What all that were left count.
-    pub(crate) fn add_to(&self, totals: &mut Totals) {
-        for way in self.0.iter().filter(|way| way.runs > 0) {
-            way.tally.add_times(u64::from(way.runs), totals);
-        }
-    }
+    registers[usize::from(register.0)]
 }

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::io::Write;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, PoisonError};
 
 use ichnos_base::{Address, Event, Plan, Raw, Ref, Step, Totals};
@@ -70,29 +71,29 @@ impl Stream {
         if raw.bytes.is_empty() {
             return Ok(());
         }
-        let other = |open: &Gathering| {
+        let most = tools.options.chunk_insns.min(CLOSE_INSNS);
+        let is_over = |open: &Gathering| {
             let gathered = &open.gathered;
             let moved = !gathered.bytes.is_empty() && gathered.process != raw.process;
-            moved || open.insns + raw.insns > CLOSE_INSNS
+            let full = open.insns >= most || gathered.bytes.len() >= CLOSE_BYTES;
+            let fuller = open.insns + raw.insns > CLOSE_INSNS;
+            moved || ((full || fuller) && raw.registers.is_some())
         };
-        if self.raw.as_ref().is_some_and(other) {
+        if self.raw.as_ref().is_some_and(is_over) {
             self.close_raw(tools)?;
         }
         let open = self.open_raw(tools)?;
-        let Gathered { process, registers, bytes, pieces, .. } = &mut open.gathered;
+        let Gathered { process, registers, follows, bytes, pieces, .. } = &mut open.gathered;
         if bytes.is_empty() {
+            let none = Error::Misuse("raw executions begin where not all registers are known");
             *process = raw.process;
-            registers.extend_from_slice(raw.registers);
+            *follows = raw.follows;
+            registers.extend_from_slice(raw.registers.ok_or(none)?);
         }
         bytes.extend_from_slice(raw.bytes);
         pieces.push(Piece::Executions(bytes.len(), raw.leave));
         open.insns += raw.insns;
-        let most = tools.options.chunk_insns.min(CLOSE_INSNS);
-        if open.insns >= most || bytes.len() >= CLOSE_BYTES {
-            self.close_raw(tools)
-        } else {
-            Ok(())
-        }
+        Ok(())
     }
 
     /// Gathers an event.
@@ -114,7 +115,7 @@ impl Stream {
             }
             open.last_ns = ns;
         }
-        if events.len() >= CLOSE_BYTES / 2 { self.close_raw(tools) } else { Ok(()) }
+        Ok(())
     }
 
     fn open_raw<W: Write>(&mut self, tools: &mut Tools<W>) -> Result<&mut Gathering, Error> {
@@ -141,11 +142,24 @@ impl Stream {
             tools.line.reuse(gathered);
             return Ok(());
         }
-        tools.line.put(Chunk { thread: self.thread, first_ns, last_ns, gathered })?;
+        let thread = self.thread;
+        let (before, after) = self.pass_on(&gathered);
+        tools.line.put(Chunk { thread, first_ns, last_ns, gathered, before, after })?;
         while let Some(done) = tools.line.next_if_full() {
             tools.put_raw(done?)?;
         }
         Ok(())
+    }
+}
+
+impl Stream {
+    /// From whom the packer of a chunk learns what a register holds that is followed, and whom it tells.
+    fn pass_on(&mut self, gathered: &Gathered) -> (Option<Receiver<u64>>, Option<Sender<u64>>) {
+        if gathered.follows.is_none() {
+            return (None, None);
+        }
+        let (after, next) = channel();
+        (self.followed.replace(next), Some(after))
     }
 }
 

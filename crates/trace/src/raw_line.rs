@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use ichnos_base::ThreadId;
 
 use crate::error::Error;
+use crate::followed::Followed;
 use crate::lore::Plans;
 use crate::raw_pack::{Gathered, Packed, RawPacker};
 
@@ -26,6 +27,9 @@ pub(crate) struct Chunk {
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
     pub(crate) gathered: Gathered,
+    /// From whom its packer learns what a register that is followed held before, and whom it tells what that holds behind.
+    pub(crate) before: Option<Receiver<u64>>,
+    pub(crate) after: Option<Sender<u64>>,
 }
 
 /// The same when it is packed.
@@ -143,8 +147,10 @@ impl Pool {
 fn work(mut packer: RawPacker, plans: &Plans, jobs: &Mutex<Receiver<Job>>) {
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok((chunk, done)) = job else { return };
-        let packed = packer.pack(plans, &chunk.gathered);
+        let Ok((mut chunk, done)) = job else { return };
+        let (before, after) = (chunk.before.take(), chunk.after.take());
+        let followed = Followed::new(chunk.gathered.follows, before, after);
+        let packed = packer.pack(plans, &chunk.gathered, followed);
         // Who waited for it may have given up.
         let _ = done.send(Done { chunk, packed });
     }

@@ -14,8 +14,9 @@ use crate::chunk::MAX_RECORDS;
 use crate::columns::ColumnPacker;
 use crate::error::Error;
 use crate::flex::{Lane, Run, put_runs};
-use crate::guess::{EXPECTED, Guesses, Next, WRITTEN};
-use crate::lore::{Brief, Lore, Numbers, Plans, Sort, Ways};
+use crate::followed::Followed;
+use crate::guess::{EXPECTED, Guesses, Hand, Note, WRITTEN};
+use crate::lore::{Brief, Lore, NO_WAY, Numbers, ODD, Plans, Sort};
 use crate::mark;
 use crate::misses::put_miss;
 use crate::pack::{CODES, COLUMNS, FLEX, IDS, MARKS, MISSES, RUNS, put_leave};
@@ -31,8 +32,9 @@ pub(crate) const MOST_SILENT: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     pub(crate) process: ProcessId,
-    /// The registers that are known before the first execution.
+    /// The registers that are known before the first execution, and one that must be followed.
     pub(crate) registers: Vec<(Register, u64)>,
+    pub(crate) follows: Option<Register>,
     /// All executions, as [`Raw`](ichnos_base::Raw) has them.
     pub(crate) bytes: Vec<u8>,
     /// All events, one behind the other as marks hold them.
@@ -44,6 +46,7 @@ impl Gathered {
     /// Forgets all, but keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.registers.clear();
+        self.follows = None;
         self.bytes.clear();
         self.events.clear();
         self.pieces.clear();
@@ -73,14 +76,21 @@ pub(crate) struct Packed {
 pub(crate) struct RawPacker {
     columns: [Vec<u8>; COLUMNS],
     lore: Lore,
-    ways: Ways,
     guesses: Guesses,
     zstd: ColumnPacker,
     /// Executions since the last mark, and expected ones since the last code.
     execs: u64,
     expected: u64,
-    /// The execution of which it is open how it was left, by its place in the lore.
+    /// The execution of which it is open how it was left, by its place in the lore; and its words.
     open: Option<u32>,
+    words: Vec<u8>,
+    /// Silent executions since the last that was not.
+    silent: usize,
+    followed: Followed,
+    /// Whether a silent block has set the followed register behind the open one.
+    is_set: bool,
+    /// Where in the marks the first executions begin.
+    first: Option<usize>,
     totals: Totals,
 }
 
@@ -89,28 +99,41 @@ impl RawPacker {
         Ok(Self {
             columns: Default::default(),
             lore: Lore::default(),
-            ways: Ways::default(),
             guesses: Guesses::default(),
             zstd: ColumnPacker::new(level)?,
             execs: 0,
             expected: 0,
             open: None,
+            words: Vec::new(),
+            silent: 0,
+            followed: Followed::default(),
+            is_set: false,
+            first: None,
             totals: Totals::default(),
         })
     }
 
-    /// Packs a chunk.
-    pub(crate) fn pack(&mut self, plans: &Plans, gathered: &Gathered) -> Result<Packed, Error> {
-        self.lore.learn(&mut self.ways, plans);
-        self.begin(gathered);
+    /// Packs a chunk; `followed` knows of the register whose value comes from the chunk before.
+    pub(crate) fn pack(
+        &mut self,
+        plans: &Plans,
+        gathered: &Gathered,
+        followed: Followed,
+    ) -> Result<Packed, Error> {
+        self.lore.learn(plans, gathered.follows);
+        self.begin(gathered, followed);
         let lore = std::mem::take(&mut self.lore);
         let done = self.pieces(&lore, gathered);
-        self.ways.add_to(&mut self.totals);
         let blocks = lore.ids;
+        for place in self.guesses.places() {
+            let Note { way, runs, .. } = place.note;
+            lore.way(way).tally.add_times(u64::from(runs), &mut self.totals);
+        }
         self.lore = lore;
         done?;
         self.put_mark(mark::END);
         put_varint(&mut self.columns[RUNS], self.expected);
+        self.put_registers(&gathered.registers)?;
         let packed = self.zstd.pack(&self.columns, None);
         let (payload, raw_len) = packed.map_err(|source| Error::Write { written: 0, source })?;
         let totals = self.totals;
@@ -120,166 +143,236 @@ impl RawPacker {
         Ok(Packed { payload, raw_len, totals, blocks })
     }
 
-    fn begin(&mut self, gathered: &Gathered) {
+    fn begin(&mut self, gathered: &Gathered, followed: Followed) {
         self.columns.iter_mut().for_each(Vec::clear);
-        // An execution takes some eight bytes; so does a place of the table.
+        // An execution takes some eight bytes; few of them come to a new place of the table.
         let bits = (gathered.bytes.len() / 16).max(1).ilog2();
         let bits = bits.clamp(*mark::TABLE_BITS.start(), 16);
         self.columns[MARKS].extend_from_slice(&[mark::IS_RAW, bits as u8]);
-        self.guesses.begin(self.lore.slots, bits);
-        self.ways.begin();
-        (self.execs, self.expected, self.open) = (0, 0, None);
+        self.guesses.begin((self.lore.ids, self.lore.slots), bits);
+        (self.execs, self.expected, self.open, self.silent) = (0, 0, None, 0);
+        (self.followed, self.is_set, self.first) = (followed, false, None);
         self.totals = Totals::default();
     }
 
+    /// Says what is known before the first execution, which for a register that is followed is only now certain; whoever packs the next
+    /// chunk learns what it holds at the end of this one.
+    fn put_registers(&mut self, known: &[(Register, u64)]) -> Result<(), Error> {
+        let followed = self.followed.finish()?;
+        let Some(first) = self.first else { return Ok(()) };
+        let mut registers = known.to_vec();
+        registers.extend(followed);
+        let mut snapshot = Vec::new();
+        mark::put_snapshot(&mut snapshot, &registers);
+        self.columns[MARKS].splice(first..first, snapshot);
+        Ok(())
+    }
+
     fn pieces(&mut self, lore: &Lore, gathered: &Gathered) -> Result<(), Error> {
-        let (mut bytes, mut events, mut fresh) = (0, 0, true);
+        let (mut bytes, mut events) = (0, 0);
         let mut leave = Leave::Silent;
+        let numbers = lore.numbers(gathered.process);
         for piece in &gathered.pieces {
             match *piece {
                 Piece::Executions(end, left) => {
-                    if std::mem::take(&mut fresh) {
-                        mark::put_snapshot(self.put_mark(mark::SNAPSHOT), &gathered.registers);
+                    if self.first.is_none() {
+                        self.put_mark(mark::SNAPSHOT);
+                        self.first = Some(self.columns[MARKS].len());
                     }
                     let stretch = gathered.bytes.get(bytes..end).unwrap_or_default();
-                    let numbers = lore.numbers(gathered.process);
                     if let Some(entry) = first_entry(&numbers, lore, stretch) {
                         if leave != Leave::Next(entry) && leave != Leave::Silent {
-                            self.leave(lore, leave);
+                            self.leave(lore, leave)?;
                         }
                         leave = left;
                     }
-                    self.executions(lore, gathered.process, stretch)?;
+                    self.executions(lore, &numbers, stretch)?;
                     bytes = end;
                 }
                 Piece::Event(end) => {
-                    self.leave(lore, std::mem::take(&mut leave));
+                    self.leave(lore, std::mem::take(&mut leave))?;
                     let event = gathered.events.get(events..end).unwrap_or_default();
                     self.put_mark(mark::EVENT).extend_from_slice(event);
                     events = end;
                 }
             }
         }
-        self.leave(lore, leave);
-        Ok(())
+        self.leave(lore, leave)
     }
 
     /// The open execution was left like this.
-    fn leave(&mut self, lore: &Lore, leave: Leave) {
-        let Some(place) = self.open.take() else { return };
-        self.totals.add(&lore.whole(place).left_at(leave).totals);
+    fn leave(&mut self, lore: &Lore, leave: Leave) -> Result<(), Error> {
+        let Some(place) = self.open.take() else { return Ok(()) };
+        let block = lore.whole(place);
+        if !std::mem::take(&mut self.is_set) {
+            self.followed.run(block, leave, &self.words)?;
+        }
+        self.totals.add(&block.left_at(leave).totals);
         if leave != Leave::Silent {
             let columns = &mut self.columns[MARKS];
             put_varint(columns, std::mem::take(&mut self.execs));
             put_leave(columns, leave);
         }
+        Ok(())
     }
 
     fn executions(
         &mut self,
         lore: &Lore,
-        process: ProcessId,
+        numbers: &Numbers,
         mut bytes: &[u8],
     ) -> Result<(), Error> {
-        let (numbers, mut silent) = (lore.numbers(process), 0);
-        while let Some((identifier, rest)) = bytes.split_first_chunk() {
+        loop {
+            bytes = self.plain(lore, numbers, bytes)?;
+            let Some((identifier, rest)) = bytes.split_first_chunk() else { break };
             let Some(place) = numbers.find(u32::from_le_bytes(*identifier)) else {
                 return Err(Error::Misuse("a raw buffer names a block that is unknown"));
             };
             let brief = lore.get(place);
             if brief.sort == Sort::Flexible {
-                bytes = self.flexible(lore, (place, brief), rest)?;
+                bytes = self.flexible(lore, place, rest)?;
                 continue;
             }
             let Some((words, rest)) = rest.split_at_checked(usize::from(brief.len)) else {
                 return Err(cut());
             };
-            silent = if brief.sort == Sort::Silent { silent + 1 } else { 0 };
-            if silent > MOST_SILENT {
-                return Err(Error::Misuse("a raw buffer has too many silent blocks in a row"));
-            }
-            self.execute(lore, (place, brief), words);
+            self.execute(lore, place, words)?;
             bytes = rest;
         }
         if bytes.is_empty() { Ok(()) } else { Err(cut()) }
     }
 
-    /// Packs one execution.
-    #[inline(always)]
-    fn execute(&mut self, lore: &Lore, (place, brief): (u32, &Brief), mut words: &[u8]) {
-        let next = self.guesses.next();
-        let is_next = next.id == brief.id.0;
-        if !is_next {
-            *next = Next { id: brief.id.0, note: 0 };
-        }
-        if brief.sort != Sort::Silent
-            && let Some(open) = self.open.replace(place)
-        {
-            let guess = next.note.checked_sub(1);
-            next.note = self.ways.left(lore, open, brief.entry, guess) + 1;
-        }
-        let first = u64::from(!is_next);
-        let taken = lore.words(brief);
-        if taken.len() > CODE_WORDS {
-            return self.execute_long(lore, brief, words, first);
-        }
-        let (mut code, mut shift) = (first, 1);
-        for word in taken {
-            let value = take(&mut words, word.taken.is_wide());
-            let (told, number) = self.guesses.encode(word.slot, word.taken, value);
-            if told == WRITTEN {
-                put_miss(&mut self.columns[MISSES..], word.slot, number);
+    /// Packs plain executions as long as there is nothing else; what is behind them. Most executions are packed here.
+    fn plain<'b>(
+        &mut self,
+        lore: &Lore,
+        numbers: &Numbers,
+        mut bytes: &'b [u8],
+    ) -> Result<&'b [u8], Error> {
+        // The block before, which is open, and its words, which may have been kept.
+        let (mut open, mut held) = (self.open, None);
+        let (mut first_way, mut ways) = self.ways_of(lore);
+        let mut hand = self.guesses.hand();
+        let (mut execs, mut expected, mut moved) = (0, self.expected, 0_i64);
+        while let Some((identifier, rest)) = bytes.split_first_chunk() {
+            let Some(place) = numbers.low(u32::from_le_bytes(*identifier)) else { break };
+            let brief = lore.get(place);
+            let Some((mut words, rest)) = rest.split_at_checked(usize::from(brief.len)) else {
+                break;
+            };
+            if brief.sort != Sort::Plain {
+                break;
             }
-            code |= u64::from(told) << shift;
-            shift += CODE_BITS;
+            let at = hand.here();
+            let known = hand.place(at);
+            let mut code = 0;
+            if !known.expects(brief.id) || known.note.way.wrapping_sub(first_way) >= ways {
+                code = turn(lore, (&mut hand, at), (open, place), &mut self.totals);
+            }
+            let note = &mut hand.place(at).note;
+            note.runs += 1;
+            if note.moves == ODD || self.is_set {
+                self.followed.add(std::mem::take(&mut moved));
+                let is_set = std::mem::take(&mut self.is_set);
+                if let Some(open) = open.filter(|_| !is_set) {
+                    let words = held.unwrap_or(&*self.words);
+                    self.followed.run(lore.whole(open), next(lore, place), words)?;
+                }
+            } else {
+                moved += i64::from(note.moves);
+            }
+            held = Some(words);
+            let mut shift = 1;
+            for (nth, word) in lore.words(brief).iter().enumerate() {
+                let value = take(&mut words, word.taken.is_wide());
+                let (told, difference) = hand.encode((at, nth), (word.slot, word.taken), value);
+                if told == WRITTEN {
+                    put_miss(&mut self.columns[MISSES..], word.slot, difference);
+                }
+                code |= u64::from(told) << shift;
+                shift += CODE_BITS;
+            }
+            hand.came(brief.id);
+            execs += 1;
+            if code == 0 {
+                expected += 1;
+            } else {
+                put_code(&mut self.columns, &mut expected, brief, code);
+            }
+            open = Some(place);
+            (first_way, ways) = (brief.first_way, u32::from(brief.ways));
+            bytes = rest;
         }
-        self.guesses.came(brief.id);
-        self.execs += 1;
-        if code == 0 {
-            self.expected += 1;
-        } else {
-            self.put_code(brief, code);
+        hand.put_back();
+        self.expected = expected;
+        self.followed.add(moved);
+        if let Some(held) = held {
+            self.execs += execs;
+            (self.open, self.silent) = (open, 0);
+            self.words.clear();
+            self.words.extend_from_slice(held);
         }
+        Ok(bytes)
     }
 
-    /// The same for one with many words.
-    #[cold]
-    #[inline(never)]
-    fn execute_long(&mut self, lore: &Lore, brief: &Brief, mut words: &[u8], first: u64) {
-        let (mut codes, mut expected) = (vec![first], first == 0);
-        for (i, word) in lore.words(brief).iter().enumerate() {
-            let value = take(&mut words, word.taken.is_wide());
-            let (told, number) = self.guesses.encode(word.slot, word.taken, value);
-            if told == WRITTEN {
-                put_miss(&mut self.columns[MISSES..], word.slot, number);
+    /// The first way of the open block, and how many it has; the way of no block if none is open.
+    fn ways_of(&self, lore: &Lore) -> (u32, u32) {
+        self.open.map_or((NO_WAY, 1), |open| {
+            let brief = lore.get(open);
+            (brief.first_way, u32::from(brief.ways))
+        })
+    }
+
+    /// Packs one execution of whatever sort.
+    fn execute(&mut self, lore: &Lore, place: u32, mut words: &[u8]) -> Result<(), Error> {
+        let brief = lore.get(place);
+        let is_silent = brief.sort == Sort::Silent;
+        self.silent = if is_silent { self.silent + 1 } else { 0 };
+        if self.silent > MOST_SILENT {
+            return Err(Error::Misuse("a raw buffer has too many silent blocks in a row"));
+        }
+        let mut hand = self.guesses.hand();
+        let at = hand.here();
+        let open = self.open.filter(|_| !is_silent);
+        let first = turn(lore, (&mut hand, at), (open, place), &mut self.totals);
+        if is_silent {
+            self.is_set |= self.followed.set(lore.whole(place), words)?;
+        } else {
+            hand.place(at).note.runs += 1;
+            let is_set = std::mem::take(&mut self.is_set);
+            if let Some(open) = open.filter(|_| !is_set) {
+                self.followed.run(lore.whole(open), next(lore, place), &self.words)?;
             }
-            expected &= told == EXPECTED;
-            if i > 0 && i % CODE_WORDS == 0 {
+            self.open = Some(place);
+            self.words.clear();
+            self.words.extend_from_slice(words);
+        }
+        let (mut codes, mut is_expected) = (vec![first], first == 0);
+        for (nth, word) in lore.words(brief).iter().enumerate() {
+            let value = take(&mut words, word.taken.is_wide());
+            let (told, difference) = hand.encode((at, nth), (word.slot, word.taken), value);
+            if told == WRITTEN {
+                put_miss(&mut self.columns[MISSES..], word.slot, difference);
+            }
+            is_expected &= told == EXPECTED;
+            if nth > 0 && nth % CODE_WORDS == 0 {
                 codes.push(0);
             }
-            let shift = i % CODE_WORDS * CODE_BITS + usize::from(i < CODE_WORDS);
+            let shift = nth % CODE_WORDS * CODE_BITS + usize::from(nth < CODE_WORDS);
             if let Some(code) = codes.last_mut() {
                 *code |= u64::from(told) << shift;
             }
         }
-        self.guesses.came(brief.id);
+        hand.came(brief.id);
+        hand.put_back();
         self.execs += 1;
-        if expected {
+        if is_expected {
             self.expected += 1;
-            return;
+            return Ok(());
         }
-        self.put_code(brief, codes[0]);
+        put_code(&mut self.columns, &mut self.expected, brief, codes[0]);
         codes[1..].iter().for_each(|code| put_varint(&mut self.columns[CODES], *code));
-    }
-
-    /// Writes the code of an execution that was not expected.
-    #[inline(never)]
-    fn put_code(&mut self, brief: &Brief, code: u64) {
-        put_varint(&mut self.columns[RUNS], std::mem::take(&mut self.expected));
-        put_varint(&mut self.columns[CODES], code);
-        if code & 1 != 0 {
-            put_varint(&mut self.columns[IDS], u64::from(brief.id.0));
-        }
+        Ok(())
     }
 
     /// Packs one execution with flexible accesses, which lie between its words as its steps do; what is behind it.
@@ -287,7 +380,7 @@ impl RawPacker {
     fn flexible<'b>(
         &mut self,
         lore: &Lore,
-        (place, brief): (u32, &Brief),
+        place: u32,
         bytes: &'b [u8],
     ) -> Result<&'b [u8], Error> {
         let block = Arc::clone(lore.whole(place));
@@ -305,7 +398,7 @@ impl RawPacker {
             words.extend_from_slice(word);
             rest = later;
         }
-        self.execute(lore, (place, brief), &words);
+        self.execute(lore, place, &words)?;
         for (slot, runs) in &flexes {
             put_runs(&mut self.columns[FLEX], runs, self.guesses.last_mut(*slot));
             runs.iter().for_each(|run| run.count(&mut self.totals));
@@ -321,13 +414,50 @@ impl RawPacker {
     }
 }
 
+/// Another block came to a place than the last time, or behind another one: what a code says of that.
+#[inline(never)]
+fn turn(
+    lore: &Lore,
+    (hand, at): (&mut Hand<'_>, usize),
+    (open, place): (Option<u32>, u32),
+    totals: &mut Totals,
+) -> u64 {
+    let brief = lore.get(place);
+    if hand.is_new(brief.id) {
+        lore.words(brief).iter().for_each(|word| hand.forget(word.slot));
+    }
+    let way = open.map_or(NO_WAY, |open| lore.left(open, lore.whole(place).entry));
+    let known = hand.place(at);
+    let was_expected = known.expects(brief.id);
+    known.expect(brief.id);
+    let note = Note { way, runs: 0, moves: lore.way(way).moves };
+    let Note { way, runs, .. } = std::mem::replace(&mut known.note, note);
+    lore.way(way).tally.add_times(u64::from(runs), totals);
+    u64::from(!was_expected)
+}
+
+/// How a block was left that another one came behind.
+fn next(lore: &Lore, place: u32) -> Leave {
+    Leave::Next(lore.whole(place).entry)
+}
+
+/// Writes the code of an execution that was not expected.
+#[inline(never)]
+fn put_code(columns: &mut [Vec<u8>; COLUMNS], expected: &mut u64, brief: &Brief, code: u64) {
+    put_varint(&mut columns[RUNS], std::mem::take(expected));
+    put_varint(&mut columns[CODES], code);
+    if code & 1 != 0 {
+        put_varint(&mut columns[IDS], u64::from(brief.id.0));
+    }
+}
+
 /// Where the first execution begins that is not silent.
 fn first_entry(numbers: &Numbers, lore: &Lore, mut bytes: &[u8]) -> Option<GuestVa> {
     loop {
         let identifier = take_checked(&mut bytes).map(u32::from_le_bytes)?;
         let brief = lore.get(numbers.find(identifier)?);
         if brief.sort != Sort::Silent {
-            return Some(brief.entry);
+            return Some(lore.whole(numbers.find(identifier)?).entry);
         }
         bytes = bytes.get(usize::from(brief.len)..)?;
     }
@@ -370,8 +500,8 @@ fn take_checked<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
 }
 
 /// The next word of so many bytes, which are there.
-#[inline]
-fn take(words: &mut &[u8], wide: bool) -> u64 {
+#[inline(always)]
+pub(crate) fn take(words: &mut &[u8], wide: bool) -> u64 {
     if wide {
         take_checked(words).map_or(0, u64::from_le_bytes)
     } else {

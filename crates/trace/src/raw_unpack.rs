@@ -11,7 +11,7 @@ use crate::guess::{EXPECTED, Guesses};
 use crate::misses::Misses;
 use crate::pack::{CODES, COLUMNS, FLEX, IDS, MISSES, RUNS};
 use crate::raw_pack::{CODE_BITS, CODE_WORDS, MOST_SILENT};
-use crate::roadmap::{Entry, Roadmap};
+use crate::roadmap::{Entry, MAX_BLOCKS, Roadmap};
 use crate::unpack::{BURST, Burst};
 
 /// Where a chunk of raw executions is being read.
@@ -44,8 +44,8 @@ const USED: [usize; 4] = [RUNS, CODES, IDS, FLEX];
 
 impl RawUnpacker {
     /// A chunk begins.
-    pub(crate) fn begin(&mut self, slots: u32, bits: u32) {
-        self.guesses.begin(slots, bits);
+    pub(crate) fn begin(&mut self, roadmap: &Roadmap, bits: u32) {
+        self.guesses.begin((roadmap.len() as u32, roadmap.slots()), bits);
         (self.expected, self.peeked) = (None, None);
     }
 
@@ -84,8 +84,7 @@ impl RawUnpacker {
                 return Err(Flaw("it has too many silent blocks in a row"));
             }
             burst.blocks.push(id);
-            self.words(&mut from, entry, code, &mut burst.words)?;
-            self.guesses.came(id);
+            self.words(&mut from, (id, entry), code, &mut burst.words)?;
             if entry.shape.flexes > 0 {
                 self.flexes(&mut from, entry, burst)?;
             }
@@ -123,17 +122,24 @@ impl RawUnpacker {
             Some(expected) => expected,
             None => from.runs.varint()?,
         };
-        let next = self.guesses.next();
+        let mut hand = self.guesses.hand();
+        let at = hand.here();
+        let place = hand.place(at);
+        let none = Flaw("it expects a block where none came before");
         if expected > 0 {
             self.expected = Some(expected - 1);
-            return Ok(Some(Peeked { id: BlockId(next.id), code: 0 }));
+            return Ok(Some(Peeked { id: place.expected().ok_or(none)?, code: 0 }));
         }
         self.expected = None;
         let code = from.codes.varint()?;
         if code & 1 != 0 {
-            next.id = from.ids.u32()?;
+            let id = from.ids.u32()?;
+            if id >= MAX_BLOCKS {
+                return Err(Flaw("it needs a block that is not there"));
+            }
+            place.expect(BlockId(id));
         }
-        Ok(Some(Peeked { id: BlockId(next.id), code }))
+        Ok(Some(Peeked { id: place.expected().ok_or(none)?, code }))
     }
 
     /// Appends the words of an execution.
@@ -141,12 +147,16 @@ impl RawUnpacker {
     fn words(
         &mut self,
         from: &mut Columns<'_>,
-        entry: &Entry,
+        (id, entry): (BlockId, &Entry),
         code: u64,
         out: &mut Vec<u64>,
     ) -> Parse<()> {
         let words = &*entry.shape.words;
-        let coded = self.expected.is_none();
+        let mut hand = self.guesses.hand();
+        if hand.is_new(id) {
+            words.iter().for_each(|word| hand.forget(word.slot.0));
+        }
+        let (at, coded) = (hand.here(), self.expected.is_none());
         let (mut code, mut mask) = (code >> 1, (1 << CODE_BITS) - 1);
         if !coded {
             mask = EXPECTED.into();
@@ -159,8 +169,10 @@ impl RawUnpacker {
             code >>= CODE_BITS;
             let misses = &mut from.misses;
             let written = || misses.next(word.slot.0);
-            out.push(self.guesses.decode(word.slot.0, word.taken, told, written)?);
+            out.push(hand.decode((at, i), (word.slot.0, word.taken), told, written)?);
         }
+        hand.came(id);
+        hand.put_back();
         if code == 0 { Ok(()) } else { Err(Flaw("a code tells more words than its block has")) }
     }
 

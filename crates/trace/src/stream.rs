@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::io::Write;
+use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use ichnos_base::{Batch, BlockId, Code, Event, Leave, ProcessId, Record, RefKind, Step, ThreadId};
@@ -74,6 +75,8 @@ pub(crate) struct Stream {
     previous: BlockId,
     /// What is told raw. Then there is no packer.
     pub(crate) raw: Option<Gathering>,
+    /// Who will say what the register that is followed holds behind the last raw chunk.
+    pub(crate) followed: Option<Receiver<u64>>,
     pub(crate) flags: u8,
     pub(crate) words: Vec<u64>,
 }
@@ -91,6 +94,7 @@ impl Stream {
             held: Vec::new(),
             previous: BlockId(0),
             raw: None,
+            followed: None,
             flags: 0,
             words: Vec::new(),
         }

@@ -133,7 +133,7 @@ impl Unpacker {
             return Err(Flaw("its prediction tables are too large or too small"));
         }
         if self.is_raw {
-            self.raw.begin(roadmap.slots(), bits);
+            self.raw.begin(roadmap, bits);
         } else {
             self.predictors.reset(roadmap.slots(), bits);
             self.sequence.reset(roadmap.len(), bits);

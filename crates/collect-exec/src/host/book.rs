@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use ichnos_base::{BlockId, GuestVa, Record, Shapes};
 use ichnos_isa_x86::Inst;
-use ichnos_trace::Step;
 use ichnos_trace::flat::{Brief, Flat, Sort};
+use ichnos_trace::{MAX_STEPS, Step};
 
 use super::program::Program;
 use super::varying::Varying;
-use crate::plan::{STACK, decode_all, plan_superblock};
+use crate::plan::{decode_all, plan_superblock};
 use crate::words::{HEAD_LEN, RoadmapHead};
 
 /// A block.
@@ -26,6 +26,7 @@ pub struct Known {
     pub code: Vec<u8>,
     /// What replay does.
     pub steps: Vec<Step>,
+    insns: u8,
     /// The number of its first way, as sinks know it; the others follow.
     pub first_way: u32,
 }
@@ -39,6 +40,11 @@ impl Known {
             Varies::Stored(varying) => varying.len(),
             Varies::Told => 0,
         }
+    }
+
+    /// Its instructions, which are few.
+    pub fn insns(&self) -> u8 {
+        self.insns
     }
 }
 
@@ -54,20 +60,13 @@ pub enum Varies {
 }
 
 /// All blocks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Book {
     blocks: Vec<Option<Arc<Known>>>,
     /// The blocks of all ways.
     ways: Vec<Arc<Known>>,
     /// The blocks as most executions need them.
     pub flat: Flat<[u8]>,
-}
-
-impl Default for Book {
-    fn default() -> Self {
-        let flat = Flat::following(STACK);
-        Self { blocks: Vec::new(), ways: Vec::new(), flat }
-    }
 }
 
 impl Shapes for Book {
@@ -102,6 +101,12 @@ impl Book {
     fn add(&mut self, head: &RoadmapHead, code: &[u8]) -> Option<()> {
         let insts = decode_all(code, GuestVa(head.pc))?;
         let plan = plan_superblock(&insts)?;
+        // The engine makes them shorter by far.
+        if insts.len() > usize::from(u8::MAX)
+            || plan.pieces.iter().any(|p| p.steps.len() > MAX_STEPS)
+        {
+            return None;
+        }
         let last = head.first as usize + plan.pieces.len();
         if self.blocks.len() < last {
             self.blocks.resize(last, None);
@@ -116,6 +121,7 @@ impl Book {
                 varies: varies(&piece.steps, insts),
                 code: code.get(start..start + len).unwrap_or_default().to_vec(),
                 steps: told_steps(&piece.steps),
+                insns: insts.len() as u8,
                 first_way: self.ways.len() as u32,
             };
             let known = Arc::new(known);

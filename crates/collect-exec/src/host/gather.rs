@@ -5,20 +5,20 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ichnos_base::{
-    Batch, Blocks, Code, EndStatus, Event, GapReason, GuestVa, Line, Paths, Plan, ProcessId, Raw,
-    Record, Sink, Slot, Step as PlanStep, ThreadId, ThreadStart, Use, Width,
+    Batch, Blocks, Code, EndStatus, Event, GapReason, GuestVa, Leave, Line, Paths, Plan, ProcessId,
+    Raw, Record, Sink, Slot, Step as PlanStep, ThreadId, ThreadStart, Use, Width,
 };
 use ichnos_tap::{BufferKind, Taken};
-use ichnos_trace::MAX_STEPS;
 
 use super::book::{Book, Known};
 use super::collect::CollectError;
 use super::images::Images;
-use super::raw::SILENT;
+use super::raw::{SILENT, Visited};
 use super::sifted::{Sifted, Stays, Step};
 use super::stream::{Broken, Form, Gathered, Item, Stream};
 use super::told::Told;
 use crate::Error;
+use crate::plan::STACK;
 
 type Done<S> = Result<(), CollectError<<S as Sink>::Error>>;
 
@@ -27,6 +27,8 @@ pub struct Gather<'a, S: Sink> {
     out: Out<'a, S>,
     book: Book,
     streams: HashMap<u32, Stream>,
+    /// Where processes have been, by their numbers.
+    visited: HashMap<u32, Visited>,
 }
 
 /// The way to the sink.
@@ -76,7 +78,7 @@ impl<'a, S: Sink> Gather<'a, S> {
             insns: 0,
             error: None,
         };
-        Self { out, book: Book::default(), streams: HashMap::new() }
+        Self { out, book: Book::default(), streams: HashMap::new(), visited: HashMap::new() }
     }
 
     /// Instructions so far.
@@ -125,12 +127,14 @@ impl<'a, S: Sink> Gather<'a, S> {
                 out.error = Some(error);
             }
         };
-        let read = stream.read(bytes, book, &mut tell);
+        let visited = self.visited.entry(taken.process).or_default();
+        let read = stream.read(bytes, (book, visited), &mut tell);
         if taken.kind == BufferKind::LEFT {
             // Its thread may have died inside its last block, before all was stored.
             stream.drop_held();
         }
-        let flushed = self.out.flush(id, &mut stream.gathered, book);
+        let rest = stream.take_stretch(bytes);
+        let flushed = self.out.flush_all(id, (&mut stream.gathered, rest), book);
         if let Some(error) = self.out.error.take() {
             return Err(CollectError::Sink(error));
         }
@@ -273,7 +277,7 @@ impl<S: Sink> Out<'_, S> {
     fn plan(&mut self, id: ThreadId, identifier: u32, block: &Known) -> Result<(), S::Error> {
         let process = self.process_of(id);
         let known = &mut self.processes.entry(process).or_default().told;
-        if !known.insert(std::ptr::from_ref(block) as u64) || block.steps.len() > MAX_STEPS {
+        if !known.insert(std::ptr::from_ref(block) as u64) {
             return Ok(());
         }
         let (entry, steps, code) = (block.entry, &*block.steps, &*block.code);
@@ -406,22 +410,39 @@ impl<S: Sink> Out<'_, S> {
         gathered: &mut Gathered,
         book: &Book,
     ) -> Result<(), S::Error> {
+        self.flush_all(id, (gathered, &[]), book)
+    }
+
+    /// The same, and what lies behind it in a buffer.
+    fn flush_all(
+        &mut self,
+        id: ThreadId,
+        (gathered, rest): (&mut Gathered, &[u8]),
+        book: &Book,
+    ) -> Result<(), S::Error> {
+        let mut told = rest;
         if !gathered.raw.is_empty() {
+            gathered.raw.extend_from_slice(rest);
+            told = &gathered.raw;
+        }
+        if !told.is_empty() {
             self.plan_silent(self.process_of(id))?;
         }
         let Some(thread) = self.threads.get_mut(&id.0) else { return Ok(()) };
-        let Gathered { records, ways, words, insns, next, raw, registers, leave } = gathered;
-        if !raw.is_empty() {
+        if !told.is_empty() {
             self.sink.raw(&Raw {
                 thread: id,
                 process: thread.process,
                 insns_before: thread.insns,
-                insns: *insns,
-                registers,
-                bytes: raw,
-                leave: std::mem::take(leave),
+                insns: gathered.insns,
+                registers: gathered.registers.as_deref(),
+                follows: Some(STACK),
+                bytes: told,
+                leave: gathered.leave,
             })?;
+            gathered.leave = Leave::Silent;
         }
+        let Gathered { records, ways, words, insns, next, raw, .. } = gathered;
         if !ways.is_empty() {
             let (blocks, words) = (ways.as_slice(), words.as_slice());
             let insns_before = thread.insns;

@@ -1,63 +1,110 @@
 //! A thread's stream as it was stored, for sinks that take it so: the words of finished executions are passed on, and of their
-//! blocks only the stack pointer is followed, so that any stretch can be understood without what came before.
+//! blocks nothing is looked at but how long they are. What the stack pointer was is left to whoever packs them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{Leave, Record};
+use ichnos_base::Leave;
+use ichnos_trace::Register;
 use ichnos_trace::flat::{Brief, Sort};
-use ichnos_trace::{MAX_STEPS, Register};
 
-use super::book::{Book, Known, Varies};
-use super::stream::{Form, From, Held, Item, SLACK, Stream, Tell};
+use super::book::{Known, Varies};
+use super::stream::{Form, From, Held, Item, Stream, Tell};
 use crate::plan;
 use crate::words;
 
 /// Bytes of a block's identifier.
 const TAG: usize = size_of::<u32>();
 
-/// Registers that are known outside of blocks.
-const OUTSIDE: [Register; 3] = [plan::STACK, plan::FS, plan::GS];
+/// Registers that are known outside of blocks, and followed here.
+const OUTSIDE: [Register; 2] = [plan::FS, plan::GS];
 
-/// The notes in a stream that set them, which are executions of silent blocks to whoever takes it.
+/// The notes in a stream that set registers which are known outside of blocks: executions of silent blocks to whoever takes it.
 pub const SILENT: [(u32, Register); 3] =
     [(words::STACK, plan::STACK), (words::FS_BASE, plan::FS), (words::GS_BASE, plan::GS)];
+
+/// The blocks that a process has been through, by identifier, as far as there is nothing special about them.
+#[derive(Debug, Default)]
+pub struct Visited(Vec<Visit>);
+
+/// A block that was visited, in four bytes: those of its identifier and words in the lower 16 bits, its instructions in eight, and
+/// whether it goes on behind another one. Nothing if it was not visited, or there is something special about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Visit(u32);
+
+impl Visit {
+    const GOES_ON: u32 = 1 << 31;
+
+    const fn len(self) -> usize {
+        (self.0 & 0xffff) as usize
+    }
+
+    const fn insns(self) -> u64 {
+        (self.0 >> 16 & 0xff) as u64
+    }
+
+    const fn goes_on(self) -> bool {
+        self.0 & Self::GOES_ON != 0
+    }
+}
+
+impl Visited {
+    /// A block was visited.
+    pub fn visit(&mut self, identifier: u32, brief: &Brief, known: &Known) {
+        let at = identifier as usize;
+        // A block has few instructions, so that few words do.
+        let Ok(len) = u16::try_from(TAG + brief.len as usize) else { return };
+        if brief.sort != Sort::Plain {
+            return;
+        }
+        if self.0.len() <= at {
+            self.0.resize(at + 1, Visit::default());
+        }
+        let goes_on = if brief.goes_on { Visit::GOES_ON } else { 0 };
+        self.0[at] = Visit(u32::from(len) | u32::from(known.insns()) << 16 | goes_on);
+    }
+
+    /// A block that was visited and has nothing special; or nothing.
+    #[inline(always)]
+    fn get(&self, identifier: u32) -> Visit {
+        self.0.get(identifier as usize).copied().unwrap_or_default()
+    }
+}
 
 impl Stream {
     /// Passes on executions as long as there is nothing special about them, from `at` on in the buffer, which is behind the
     /// held block; where the next item is then. Most executions take this way.
     #[inline]
-    pub(super) fn pass_on(&mut self, bytes: &[u8], mut at: usize, book: &Book) -> usize {
+    pub(super) fn pass_on(&mut self, mut at: usize, from: From<'_>, visited: &Visited) -> usize {
+        let From { bytes, book } = from;
         let Some(Held { identifier, at: Some(start) }) = self.held else { return at };
         if self.stretch.is_empty() || self.stretch.end + TAG != start {
             return at;
         }
         // Only who passes on has a stretch, and then nothing else waits; but behind the block something may have been said.
-        let Some(mut brief) = book.flat.get(identifier) else { return at };
-        if brief.sort != Sort::Plain || start + brief.len as usize != at {
+        let mut visit = visited.get(identifier);
+        if visit.len() == 0 || start - TAG + visit.len() != at {
             return at;
         }
-        let (mut held, mut before) = ((identifier, start), self.before);
-        let mut stack = self.registers[usize::from(plan::STACK.0)];
-        let mut insns = 0;
-        while let Some(tag) = words::u32_at(bytes, at)
-            && let Some(next) = book.flat.get(tag)
-        {
-            let end = at + TAG + next.len as usize;
-            if next.sort != Sort::Plain || end + SLACK > bytes.len() || !self.knows(tag) {
+        let (mut held, mut chain, mut insns) = (start, self.chain, 0);
+        while let Some(tag) = words::u32_at(bytes, at) {
+            let next = visited.get(tag);
+            let end = at + next.len();
+            if next.len() == 0 || end > bytes.len() {
                 break;
             }
-            let Some(some) = book.flat.follow(brief, next.entry, &mut stack) else { break };
-            insns += some;
-            before = Some(held);
-            (held, brief) = ((tag, at + TAG), next);
-            at = end;
+            insns += visit.insns();
+            chain = if next.goes_on() { chain } else { at };
+            held = at + TAG;
+            (visit, at) = (next, end);
         }
-        if before != self.before {
-            self.registers[usize::from(plan::STACK.0)] = stack;
+        let last = words::u32_at(bytes, held - TAG).unwrap_or(identifier);
+        if held != start
+            && let Some(brief) = book.flat.get(last)
+        {
+            self.chain = chain;
             self.gathered.insns += insns;
             self.gathered.leave = Leave::Next(brief.entry);
-            self.stretch.end = held.1 - TAG;
-            self.before = before;
-            self.held = Some(Held { identifier: held.0, at: Some(held.1) });
+            self.stretch.end = held - TAG;
+            self.held = Some(Held { identifier: last, at: Some(held) });
         }
         at
     }
@@ -71,20 +118,16 @@ impl Stream {
         tell: &mut Tell<'_>,
     ) {
         let Some(known) = from.book.get(identifier) else { return };
-        if known.steps.len() > MAX_STEPS {
-            return self.finish_long((known, at), leave, from, tell);
-        }
         let before = self.gathered.leave;
         let follows = matches!(before, Leave::Silent) || before == Leave::Next(brief.entry);
-        let is_first = self.gathered.raw.is_empty() && self.stretch.is_empty();
-        if !self.gathered.records.is_empty() || (!is_first && !follows) {
+        if !self.is_first() && !follows {
             self.put_stretch(from.bytes);
             tell(&mut self.gathered, Item::Many);
         }
-        self.note_registers(brief.goes_on, from);
+        self.note_registers(brief.goes_on);
         let done = match brief.sort {
             Sort::Plain => {
-                self.follow(at, known, leave, from);
+                self.gathered.insns += u64::from(known.insns());
                 self.put_plain(identifier, brief.len as usize, at, from.bytes);
                 true
             }
@@ -94,8 +137,7 @@ impl Stream {
             self.gathered.leave = leave;
         }
         if let Some(stack) = self.stack.take() {
-            self.put_register(words::STACK, stack, from);
-            self.registers[usize::from(plan::STACK.0)] = stack;
+            self.put_register(words::STACK, stack, from.bytes);
         }
         if matches!(leave, Leave::Cut(_) | Leave::Unknown) {
             // What comes next does not tell.
@@ -104,83 +146,51 @@ impl Stream {
         }
     }
 
-    /// A block of so many steps that no file holds it: told by its records.
-    #[cold]
-    fn finish_long(
-        &mut self,
-        (known, at): (&Known, Option<usize>),
-        leave: Leave,
-        from: From<'_>,
-        tell: &mut Tell<'_>,
-    ) {
-        self.put_stretch(from.bytes);
-        if !self.gathered.raw.is_empty() {
-            tell(&mut self.gathered, Item::Many);
-        }
-        self.finish_records(known, at.and_then(|at| from.bytes.get(at..)), leave);
-        self.before = None;
+    /// Whether nothing waits to be passed on.
+    fn is_first(&self) -> bool {
+        self.gathered.raw.is_empty() && self.stretch.is_empty()
     }
 
-    /// Before the first execution that is passed on: what is known then.
-    fn note_registers(&mut self, goes_on: bool, from: From<'_>) {
-        if !self.gathered.raw.is_empty() || !self.stretch.is_empty() {
+    /// Before the first execution that is passed on: what is known then. A block that goes on behind another one needs more.
+    fn note_registers(&mut self, goes_on: bool) {
+        if !self.is_first() {
             return;
         }
         self.gathered.leave = Leave::Silent;
         let value = |r: Register| (r, self.registers[usize::from(r.0)]);
-        let outside = OUTSIDE.map(value);
-        self.gathered.registers.clear();
-        if goes_on {
-            self.catch_up(from);
-            let all = (0..Register::COUNT as u8).map(Register);
-            let inside = all.filter(|r| !OUTSIDE.contains(r));
-            let value = |r: Register| (r, self.registers[usize::from(r.0)]);
-            self.gathered.registers.extend(inside.map(value));
-        }
-        self.gathered.registers.extend(outside);
+        let known = (!goes_on).then(|| OUTSIDE.map(value).to_vec());
+        self.gathered.registers = known;
     }
 
-    /// The last block that was passed on is run, if it is still in the buffer: of registers that are not known outside, those are
-    /// known then that it leaves to a block that goes on behind it.
-    fn catch_up(&mut self, from: From<'_>) {
-        let Some((identifier, at)) = self.before.take() else { return };
-        let Some(brief) = from.book.flat.get(identifier) else { return };
-        let (Some(stored), Some(known)) = (from.bytes.get(at..), from.book.get(identifier)) else {
+    /// Takes up what was kept back.
+    pub(super) fn take_kept(&mut self) {
+        if self.kept.is_empty() {
             return;
-        };
-        if brief.sort == Sort::Plain {
-            let kept = OUTSIDE.map(|r| self.registers[usize::from(r.0)]);
-            known.program.run(&mut self.registers, stored, Leave::Silent, &mut Vec::new());
-            for (register, value) in OUTSIDE.into_iter().zip(kept) {
-                self.registers[usize::from(register.0)] = value;
-            }
         }
+        self.note_registers(false);
+        self.gathered.raw.append(&mut self.kept);
+        self.gathered.leave = self.kept_leave;
     }
 
-    /// The buffer is over: passes on what lies in it. What is held may need registers of what came before.
+    /// The buffer is over: what lies in it can be passed on. If the held block needs registers of those before it, they are
+    /// kept back: whoever takes these may begin anew with the next buffer.
     pub(super) fn end_raw(&mut self, from: From<'_>) {
         let held = self.held.and_then(|held| from.book.flat.get(held.identifier));
-        if held.is_some_and(|brief| brief.goes_on) {
-            self.catch_up(from);
+        let chain = self.chain;
+        if !held.is_some_and(|brief| brief.goes_on) || !self.stretch.contains(&chain) {
+            return;
         }
-        self.before = None;
-        self.put_stretch(from.bytes);
-    }
-
-    /// Follows what a plain block does to registers that are known outside, and counts its instructions.
-    fn follow(&mut self, at: Option<usize>, known: &Known, leave: Leave, from: From<'_>) {
-        let stored = match at {
-            Some(at) => from.bytes.get(at..).unwrap_or_default(),
-            None => &self.words,
-        };
-        let mut records = Vec::new();
-        known.program.run(&mut self.registers, stored, leave, &mut records);
-        let is_insn = |r: &&Record| matches!(r, Record::Insn { .. });
-        self.gathered.insns += records.iter().filter(is_insn).count() as u64;
+        let Some(first) = words::u32_at(from.bytes, chain) else { return };
+        let Some(brief) = from.book.flat.get(first) else { return };
+        self.kept.extend_from_slice(from.bytes.get(chain..self.stretch.end).unwrap_or_default());
+        self.kept_leave = self.gathered.leave;
+        self.stretch.end = chain;
+        if !self.is_first() {
+            self.gathered.leave = Leave::Next(brief.entry);
+        }
     }
 
     fn put_plain(&mut self, identifier: u32, len: usize, at: Option<usize>, bytes: &[u8]) {
-        self.before = at.map(|at| (identifier, at));
         let Some(at) = at else {
             self.put_stretch(bytes);
             self.gathered.raw.extend(identifier.to_le_bytes());
@@ -228,10 +238,10 @@ impl Stream {
     }
 
     /// Passes on that a register is known to have a value.
-    pub(super) fn put_register(&mut self, tag: u32, value: u64, from: From<'_>) {
+    pub(super) fn put_register(&mut self, tag: u32, value: u64, bytes: &[u8]) {
         if self.form == Form::Raw {
-            self.note_registers(false, from);
-            self.put_stretch(from.bytes);
+            self.note_registers(false);
+            self.put_stretch(bytes);
             self.gathered.raw.extend(tag.to_le_bytes());
             self.gathered.raw.extend(value.to_le_bytes());
         }

@@ -12,6 +12,7 @@ use ichnos_trace::Register;
 use ichnos_trace::flat::{Brief, NO_REGISTERS, Registers, Sort};
 
 use super::book::{Book, Known, Varies};
+use super::raw::Visited;
 use super::told::Told;
 use crate::plan;
 use crate::words::{self, Run, u32_at, u64_at};
@@ -59,7 +60,7 @@ pub struct Gathered {
     pub next: GuestVa,
     /// Executions as they were stored, the registers that were known before, and how the last was left.
     pub raw: Vec<u8>,
-    pub registers: Vec<(Register, u64)>,
+    pub registers: Option<Vec<(Register, u64)>>,
     pub leave: Leave,
 }
 
@@ -94,8 +95,11 @@ pub struct Stream {
     pub(super) stack: Option<u64>,
     /// Where in the buffer executions lie that are to be told raw.
     pub(super) stretch: Range<usize>,
-    /// The last block that was passed on, and where in the buffer its words are.
-    pub(super) before: Option<(u32, usize)>,
+    /// Where in the buffer the last block is that does not go on behind another one.
+    pub(super) chain: usize,
+    /// Executions of the buffer before that were kept back, and how the last of them was left.
+    pub(super) kept: Vec<u8>,
+    pub(super) kept_leave: Leave,
     /// What nobody has taken yet.
     pub gathered: Gathered,
     /// What executions become.
@@ -135,15 +139,24 @@ impl Stream {
             late: None,
             stack: None,
             stretch: 0..0,
-            before: None,
+            chain: 0,
+            kept: Vec::new(),
+            kept_leave: Leave::Silent,
             gathered: Gathered::default(),
             form: Form::Records,
         }
     }
 
     /// Takes a buffer; `tell` hears of blocks before their records, and of events.
-    pub fn read(&mut self, bytes: &[u8], book: &Book, tell: &mut Tell<'_>) -> Result<(), Broken> {
-        let done = self.items(From { bytes, book }, tell);
+    pub fn read(
+        &mut self,
+        bytes: &[u8],
+        (book, visited): (&Book, &mut Visited),
+        tell: &mut Tell<'_>,
+    ) -> Result<(), Broken> {
+        self.chain = usize::MAX;
+        self.take_kept();
+        let done = self.items(From { bytes, book }, visited, tell);
         self.end_raw(From { bytes, book });
         // The buffer is given back; what it says of the held block is still needed.
         if let Some(Held { identifier, at: at @ Some(_) }) = &mut self.held {
@@ -154,7 +167,17 @@ impl Stream {
         done
     }
 
-    fn items(&mut self, from: From<'_>, tell: &mut Tell<'_>) -> Result<(), Broken> {
+    /// What lies in the buffer just read, in one piece, and is to be passed on behind all that was gathered.
+    pub fn take_stretch<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        bytes.get(std::mem::take(&mut self.stretch)).unwrap_or_default()
+    }
+
+    fn items(
+        &mut self,
+        from: From<'_>,
+        visited: &mut Visited,
+        tell: &mut Tell<'_>,
+    ) -> Result<(), Broken> {
         let From { bytes, book } = from;
         let mut at = 0;
         while let Some(tag) = u32_at(bytes, at).filter(|&t| t != 0) {
@@ -177,22 +200,27 @@ impl Stream {
             }
             let brief = book.flat.get(tag).ok_or(broken("a block is unknown"))?;
             self.finish(Leave::Next(brief.entry), from, tell);
-            self.tell_late(bytes, tell);
+            if !brief.goes_on {
+                self.tell_late(bytes, tell);
+                self.chain = at;
+            }
             if self.is_new(tag) {
                 let block = book.get(tag).ok_or(broken("a block is unknown"))?;
                 tell(&mut self.gathered, Item::Block(tag, Arc::clone(block)));
+                visited.visit(tag, brief, block);
             } else if self.gathered.is_much() {
                 tell(&mut self.gathered, Item::Many);
             }
             at = self.hold(tag, brief, bytes, at + 4).ok_or(broken("a block is cut"))?;
-            at = self.pass_on(bytes, at, book);
+            at = self.pass_on(at, from, visited);
         }
         Ok(())
     }
 
     /// Records what is held as far as it is certain.
     pub fn end(&mut self, book: &Book) {
-        // Whatever was gathered was taken when its buffer had been read.
+        self.take_kept();
+        // Whatever else was gathered was taken when its buffer had been read.
         self.finish(Leave::Unknown, From { bytes: &[], book }, &mut |_, _| {});
     }
 
@@ -209,13 +237,13 @@ impl Stream {
             // Part of the state after the block that changed it.
             words::FS_BASE | words::GS_BASE => {
                 self.finish(Leave::Silent, from, tell);
-                self.put_register(tag, value, from);
+                self.put_register(tag, value, from.bytes);
                 let base = if tag == words::FS_BASE { plan::FS } else { plan::GS };
                 self.registers[usize::from(base.0)] = value;
             }
             words::STACK if self.held.is_some() => self.stack = Some(value),
             words::STACK => {
-                self.put_register(tag, value, from);
+                self.put_register(tag, value, from.bytes);
                 self.registers[usize::from(plan::STACK.0)] = value;
             }
             words::TIME => self.late = Some(value),
@@ -247,13 +275,6 @@ impl Stream {
             self.put_stretch(bytes);
             tell(&mut self.gathered, Item::Told(Told::Time(ns)));
         }
-    }
-
-    /// Whether the thread has been at a block.
-    #[inline]
-    pub(super) fn knows(&self, identifier: u32) -> bool {
-        let word = self.known.get(identifier as usize / 64);
-        word.is_some_and(|word| word & 1 << (identifier % 64) != 0)
     }
 
     /// Whether the thread comes to a block for the first time.
