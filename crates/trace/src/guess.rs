@@ -293,9 +293,9 @@ impl Hand<'_> {
             known.last = word;
             return (EXPECTED, 0);
         }
-        let context = place(known.last ^ u64::from(slot) << 40, self.bits);
         let path = &mut self.places[at].steps[nth.min(PATH_WORDS - 1)];
-        look_up(known, path, &mut self.contexts[context], taken, (word, register))
+        let contexts = (&mut *self.contexts, context_of(slot, known.last, self.bits));
+        look_up(known, path, contexts, taken, (word, register))
     }
 
     /// The word that is told so; `written` reads the difference of one that is written out.
@@ -316,8 +316,7 @@ impl Hand<'_> {
             word = base.wrapping_add(known.difference) & mask;
             known.last = word;
         } else {
-            let context = place(known.last ^ u64::from(slot) << 40, self.bits);
-            let context = &mut self.contexts[context];
+            let context = &mut self.contexts[context_of(slot, known.last, self.bits)];
             let path = &mut self.places[at].steps[nth.min(PATH_WORDS - 1)];
             let guess = if told == EXPECTED { known.first } else { told - 1 };
             let (offset, step) = known.differences();
@@ -331,7 +330,9 @@ impl Hand<'_> {
             } & mask;
             let step = word.wrapping_sub(known.last) & mask;
             *path = shorten(step, mask).unwrap_or(0);
-            *context = *path;
+            if known.first == CONTEXT || guess >= CONTEXT {
+                *context = *path;
+            }
             let first = if guess < GUESSES { guess } else { known.first };
             known.learn(word, (word.wrapping_sub(register) & mask, step), first);
         }
@@ -340,12 +341,13 @@ impl Hand<'_> {
     }
 }
 
-/// How a word is told that its slot's first guess does not tell, or that takes a look at the tables.
+/// How a word is told that its slot's first guess does not tell, or that takes a look at the tables. The larger of them is left
+/// alone where others are right.
 #[inline(never)]
 fn look_up(
     known: &mut Known,
     path: &mut u32,
-    context: &mut u32,
+    (contexts, context): (&mut [u32], usize),
     taken: Taken,
     (word, register): (u64, u64),
 ) -> (u32, u64) {
@@ -355,12 +357,14 @@ fn look_up(
     let short = shorten(step, mask);
     let stored = short.unwrap_or(0);
     let by_path = std::mem::replace(path, stored) == stored && short.is_some();
-    let by_context = std::mem::replace(context, stored) == stored && short.is_some();
     let (known_offset, known_step) = known.differences();
-    let right = u32::from(offset == known_offset) << REGISTER
+    let mut right = u32::from(offset == known_offset) << REGISTER
         | u32::from(step == known_step) << STRIDE
-        | u32::from(by_path) << PATH
-        | u32::from(by_context) << CONTEXT;
+        | u32::from(by_path) << PATH;
+    if right == 0 || known.first == CONTEXT {
+        let told = std::mem::replace(&mut contexts[context], stored);
+        right |= u32::from(told == stored && short.is_some()) << CONTEXT;
+    }
     if right == 0 {
         known.learn(word, (offset, step), known.first);
         return (WRITTEN, taken.signed(step));
@@ -381,6 +385,12 @@ const fn shorten(difference: u64, mask: u64) -> Option<u32> {
 #[inline(always)]
 const fn lengthen(short: u32) -> u64 {
     short as i32 as u64
+}
+
+/// Where the table of contexts tells of a slot with this last word.
+#[inline(always)]
+fn context_of(slot: u32, last: u64, bits: u32) -> usize {
+    place(last ^ u64::from(slot) << 40, bits)
 }
 
 #[inline(always)]
