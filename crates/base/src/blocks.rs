@@ -6,7 +6,7 @@
 //! what it needs, and then works with addresses alone.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::{BlockId, GuestVa, Record, ThreadId};
+use crate::{BlockId, Record, ThreadId};
 
 /// Consecutive executions of blocks by one thread, in program order.
 ///
@@ -27,27 +27,10 @@ pub struct Blocks<'a> {
     pub shapes: &'a dyn Shapes,
 }
 
-/// Executions whose branches are told, too: each goes on where the next one begins.
-#[derive(Clone, Copy)]
-pub struct Paths<'a> {
-    /// The executions. Inside one no branch is taken; whether its last record, if that is a branch, is,
-    /// [`Shapes::is_taken`] says. The target of a computed transfer is not in its record: it is where the
-    /// next execution begins.
-    pub blocks: Blocks<'a>,
-    /// Where the last one went.
-    pub next: GuestVa,
-}
-
 /// What the blocks of a source are. A number always means the same block, from
 /// [`Sink::begin`](crate::Sink::begin) to [`Sink::finish`](crate::Sink::finish).
 pub trait Shapes {
     /// The records of one execution of a block, with meaningless addresses of accesses
     /// and outcomes of branches; none if there is no such block.
     fn records(&self, block: BlockId) -> &[Record];
-
-    /// Whether an execution of a block ends with a branch that is taken. Only sources of [`Paths`] know.
-    fn is_taken(&self, block: BlockId) -> bool {
-        let _ = block;
-        false
-    }
 }

@@ -61,7 +61,7 @@ mod totals;
 pub use about::{About, Isa};
 pub use addr::{CacheAddr, FileOff, GuestPa, GuestVa, HostAddr, LineAddr, PageNum};
 pub use batch::{Batch, Code};
-pub use blocks::{Blocks, Paths, Shapes};
+pub use blocks::{Blocks, Shapes};
 pub use event::{
     BarrierPhase, CondOp, EndStatus, Event, GapReason, LockKind, LockOp, Map, MapKind, Mode,
     Privilege, Protection, SignalInfo, ThreadStart, TrapInfo,

@@ -3,7 +3,7 @@
 
 use core::convert::Infallible;
 
-use crate::{About, Batch, Blocks, Code, Event, Held, Line, Paths, Plan, Raw, Sieve, ThreadId};
+use crate::{About, Batch, Blocks, Code, Event, Held, Line, Plan, Raw, Sieve, ThreadId};
 
 /// A consumer of a trace: a file writer, a cache model, a counter.
 ///
@@ -64,21 +64,6 @@ pub trait Sink {
     #[inline]
     fn held(&mut self, thread: ThreadId, held: &Held) -> Result<bool, Self::Error> {
         let _ = (thread, held);
-        Ok(true)
-    }
-
-    /// Whether executions may be told as [`paths`](Sink::paths) instead of records; as with
-    /// [`takes_blocks`](Sink::takes_blocks).
-    #[inline]
-    fn takes_paths(&self) -> bool {
-        false
-    }
-
-    /// Takes consecutive executions of one thread, outcomes of branches included. Called only while
-    /// [`takes_paths`](Sink::takes_paths) says so, in the place of `records`.
-    #[inline]
-    fn paths(&mut self, paths: &Paths<'_>) -> Result<bool, Self::Error> {
-        let _ = paths;
         Ok(true)
     }
 
@@ -169,16 +154,6 @@ impl<S: Sink + ?Sized> Sink for &mut S {
     #[inline]
     fn held(&mut self, thread: ThreadId, held: &Held) -> Result<bool, S::Error> {
         (**self).held(thread, held)
-    }
-
-    #[inline]
-    fn takes_paths(&self) -> bool {
-        (**self).takes_paths()
-    }
-
-    #[inline]
-    fn paths(&mut self, paths: &Paths<'_>) -> Result<bool, S::Error> {
-        (**self).paths(paths)
     }
 
     #[inline]

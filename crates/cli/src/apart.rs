@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use ichnos_base::{
-    About, Batch, Code, Event, GuestVa, Paths, Plan, ProcessId, Raw, Sink, ThreadId, ThreadStart,
+    About, Batch, Code, Event, GuestVa, Plan, ProcessId, Raw, Sink, ThreadId, ThreadStart,
 };
 use ichnos_trace::{Options, Provenance};
 
@@ -226,17 +226,6 @@ impl Sink for Traces {
         match self {
             Self::One(file) => file.records(batch),
             Self::Each(each) => each.of(batch.thread)?.records(batch),
-        }
-    }
-
-    fn takes_paths(&self) -> bool {
-        true
-    }
-
-    fn paths(&mut self, paths: &Paths<'_>) -> Result<bool> {
-        match self {
-            Self::One(file) => file.paths(paths),
-            Self::Each(each) => each.of(paths.blocks.thread)?.paths(paths),
         }
     }
 

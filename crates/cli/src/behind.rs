@@ -15,11 +15,10 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
 use ichnos_base::{
-    About, Batch, BlockId, Blocks, Code, Event, GuestVa, Paths, Plan, ProcessId, Raw, Record,
-    Shapes, Sink, ThreadId,
+    About, Batch, Code, Event, GuestVa, Plan, ProcessId, Raw, Record, Sink, ThreadId,
 };
 
-/// Words and records after which a portion is handed over: some milliseconds of work.
+/// Records after which a portion is handed over: some milliseconds of work.
 const MANY: usize = 1 << 16;
 
 /// Portions on their way.
@@ -31,18 +30,13 @@ where
     S: Sink<Error = anyhow::Error> + Send + 'static,
 {
     sink: Where<S>,
-    /// Whether it takes paths, and raw executions.
-    paths: bool,
+    /// Whether it takes raw executions.
     raw: bool,
     portion: Portion,
-    /// The blocks of the source that the other side knows, by number.
-    known: Vec<bool>,
     /// Whether the sink has seen enough.
     enough: bool,
     /// Whether it is told at once.
     at_once: bool,
-    /// What the other side knows of them, while nobody works there.
-    pieces: Pieces,
 }
 
 /// Where the sink is.
@@ -57,7 +51,7 @@ enum Where<S> {
 struct Line<S> {
     full: SyncSender<Portion>,
     empty: Receiver<Portion>,
-    worker: JoinHandle<(S, Pieces, Result<bool>)>,
+    worker: JoinHandle<(S, Result<bool>)>,
 }
 
 impl<S> Behind<S>
@@ -67,14 +61,11 @@ where
     /// A sink that begins its work over there with the first portion.
     pub fn new(sink: S) -> Self {
         Self {
-            paths: sink.takes_paths(),
             raw: sink.takes_raw(),
             sink: Where::Here(sink),
             portion: Portion::default(),
-            known: Vec::new(),
             enough: false,
             at_once: false,
-            pieces: Pieces::default(),
         }
     }
 
@@ -108,8 +99,7 @@ where
 
     /// Hands over what was gathered, if it is enough.
     fn gathered(&mut self) -> Result<bool> {
-        let much = self.portion.words.len() + self.portion.records.len() >= MANY
-            || self.portion.told.len() >= MANY / 16;
+        let much = self.portion.records.len() >= MANY || self.portion.told.len() >= MANY / 16;
         if much { self.hand_over() } else { Ok(true) }
     }
 
@@ -121,8 +111,7 @@ where
         if let Where::Here(_) = &self.sink
             && let Where::Here(sink) = mem::replace(&mut self.sink, Where::Lost)
         {
-            let pieces = mem::take(&mut self.pieces);
-            self.sink = Where::There(Line::new(sink, pieces)?);
+            self.sink = Where::There(Line::new(sink)?);
         }
         let Where::There(line) = &self.sink else {
             return Err(anyhow!("the trace was written to after an error"));
@@ -143,8 +132,7 @@ where
                 drop(line.full);
                 let joined = line.worker.join();
                 let joined = joined.map_err(|_| anyhow!("the writing thread panicked"))?;
-                let (sink, pieces, done) = joined;
-                self.pieces = pieces;
+                let (sink, done) = joined;
                 self.enough = !done?;
                 self.sink = Where::Here(sink);
                 Ok(!self.enough)
@@ -175,36 +163,32 @@ impl<S> Line<S>
 where
     S: Sink<Error = anyhow::Error> + Send + 'static,
 {
-    fn new(sink: S, pieces: Pieces) -> Result<Self> {
+    fn new(sink: S) -> Result<Self> {
         let (full, portions) = sync_channel(PORTIONS);
         let (back, empty) = channel();
         let worker = std::thread::Builder::new()
             .name("writer".to_owned())
-            .spawn(move || work((sink, pieces), &portions, &back))
+            .spawn(move || work(sink, &portions, &back))
             .context("cannot start a thread that writes the trace")?;
         Ok(Self { full, empty, worker })
     }
 }
 
 /// Tells portions until there are no more, or the sink wants none.
-fn work<S>(
-    (mut sink, mut pieces): (S, Pieces),
-    portions: &Receiver<Portion>,
-    back: &Sender<Portion>,
-) -> (S, Pieces, Result<bool>)
+fn work<S>(mut sink: S, portions: &Receiver<Portion>, back: &Sender<Portion>) -> (S, Result<bool>)
 where
     S: Sink<Error = anyhow::Error>,
 {
     while let Ok(mut portion) = portions.recv() {
-        match portion.tell(&mut pieces, &mut sink) {
+        match portion.tell(&mut sink) {
             Ok(true) => {}
-            done => return (sink, pieces, done),
+            done => return (sink, done),
         }
         portion.clear();
         // Nobody takes the last ones.
         let _ = back.send(portion);
     }
-    (sink, pieces, Ok(true))
+    (sink, Ok(true))
 }
 
 /// What a sink is told, in order.
@@ -212,11 +196,7 @@ where
 struct Portion {
     told: Vec<(ThreadId, Told)>,
     records: Vec<Record>,
-    blocks: Vec<BlockId>,
-    words: Vec<u64>,
     bytes: Vec<u8>,
-    /// Blocks of the source that are told for the first time.
-    shapes: Vec<(BlockId, Piece)>,
 }
 
 enum Told {
@@ -224,12 +204,6 @@ enum Told {
         insns_before: u64,
         records: Range<usize>,
         values: Option<Range<usize>>,
-    },
-    Paths {
-        insns_before: u64,
-        blocks: Range<usize>,
-        words: Range<usize>,
-        next: GuestVa,
     },
     Event(Event<'static>),
     /// One with texts.
@@ -241,48 +215,18 @@ enum Told {
     },
 }
 
-/// A block of the source.
-#[derive(Default)]
-struct Piece {
-    records: Box<[Record]>,
-    taken: bool,
-}
-
-/// The source's blocks as far as they were told, by number.
-#[derive(Default)]
-struct Pieces(Vec<Piece>);
-
-impl Shapes for Pieces {
-    fn records(&self, block: BlockId) -> &[Record] {
-        self.0.get(block.index()).map_or(&[], |piece| &piece.records)
-    }
-
-    fn is_taken(&self, block: BlockId) -> bool {
-        self.0.get(block.index()).is_some_and(|piece| piece.taken)
-    }
-}
-
 impl Portion {
     fn clear(&mut self) {
-        let Self { told, records, blocks, words, bytes, shapes } = self;
+        let Self { told, records, bytes } = self;
         told.clear();
         records.clear();
-        blocks.clear();
-        words.clear();
         bytes.clear();
-        shapes.clear();
     }
 
     /// Tells it all; whether the sink wants more.
-    fn tell<S: Sink>(&mut self, pieces: &mut Pieces, sink: &mut S) -> Result<bool, S::Error> {
-        for (id, piece) in self.shapes.drain(..) {
-            if pieces.0.len() <= id.index() {
-                pieces.0.resize_with(id.index() + 1, Piece::default);
-            }
-            pieces.0[id.index()] = piece;
-        }
+    fn tell<S: Sink>(&self, sink: &mut S) -> Result<bool, S::Error> {
         for (thread, told) in &self.told {
-            if !self.tell_one(pieces, *thread, told, sink)? {
+            if !self.tell_one(*thread, told, sink)? {
                 return Ok(false);
             }
         }
@@ -291,7 +235,6 @@ impl Portion {
 
     fn tell_one<S: Sink>(
         &self,
-        pieces: &Pieces,
         thread: ThreadId,
         told: &Told,
         sink: &mut S,
@@ -301,16 +244,6 @@ impl Portion {
                 let records = &self.records[records.clone()];
                 let values = values.clone().map(|range| &self.bytes[range]);
                 sink.records(&Batch { thread, insns_before: *insns_before, records, values })
-            }
-            Told::Paths { insns_before, blocks, words, next } => {
-                let blocks = Blocks {
-                    thread,
-                    insns_before: *insns_before,
-                    blocks: &self.blocks[blocks.clone()],
-                    words: &self.words[words.clone()],
-                    shapes: pieces,
-                };
-                sink.paths(&Paths { blocks, next: *next })
             }
             Told::Event(event) => sink.event(thread, event),
             Told::Text(event, text, bytes) => sink.event(thread, &event.with_texts(text, bytes)),
@@ -344,33 +277,6 @@ where
         let values = batch.values.map(|values| append(bytes, values));
         let insns_before = batch.insns_before;
         told.push((batch.thread, Told::Records { insns_before, records, values }));
-        self.gathered()
-    }
-
-    fn takes_paths(&self) -> bool {
-        self.paths
-    }
-
-    fn paths(&mut self, paths: &Paths<'_>) -> Result<bool> {
-        if self.at_once {
-            return self.here()?.paths(paths);
-        }
-        let Blocks { thread, insns_before, blocks, words, shapes } = paths.blocks;
-        for id in blocks {
-            if self.known.get(id.index()) != Some(&true) {
-                if self.known.len() <= id.index() {
-                    self.known.resize(id.index() + 1, false);
-                }
-                self.known[id.index()] = true;
-                let piece =
-                    Piece { records: shapes.records(*id).into(), taken: shapes.is_taken(*id) };
-                self.portion.shapes.push((*id, piece));
-            }
-        }
-        let blocks = append(&mut self.portion.blocks, blocks);
-        let words = append(&mut self.portion.words, words);
-        let told = Told::Paths { insns_before, blocks, words, next: paths.next };
-        self.portion.told.push((thread, told));
         self.gathered()
     }
 

@@ -5,8 +5,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{
-    About, Batch, Blocks, Code, Event, Held, Line, Paths, Plan, Raw, Sieve, Sink, Tee, TeeError,
-    ThreadId,
+    About, Batch, Blocks, Code, Event, Held, Line, Plan, Raw, Sieve, Sink, Tee, TeeError, ThreadId,
 };
 
 /// Any sink, behind a pointer.
@@ -48,14 +47,6 @@ where
 
     fn held(&mut self, thread: ThreadId, held: &Held) -> anyhow::Result<bool> {
         self.0.held(thread, held).map_err(Into::into)
-    }
-
-    fn takes_paths(&self) -> bool {
-        self.0.takes_paths()
-    }
-
-    fn paths(&mut self, paths: &Paths<'_>) -> anyhow::Result<bool> {
-        self.0.paths(paths).map_err(Into::into)
     }
 
     fn takes_raw(&self) -> bool {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ichnos_base::{About, Batch, Code, Event, Paths, Plan, Raw, Sink, ThreadId, Totals};
+use ichnos_base::{About, Batch, Code, Event, Plan, Raw, Sink, ThreadId, Totals};
 use ichnos_trace::{Options, Writer};
 
 use crate::count;
@@ -100,14 +100,6 @@ impl Sink for TraceFile {
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool> {
         self.with(|w| w.records(batch))
-    }
-
-    fn takes_paths(&self) -> bool {
-        true
-    }
-
-    fn paths(&mut self, paths: &Paths<'_>) -> Result<bool> {
-        self.with(|w| w.paths(paths))
     }
 
     fn takes_raw(&self) -> bool {

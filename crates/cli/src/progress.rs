@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use ichnos_base::{
-    About, Batch, Blocks, Code, Event, Held, Line, Paths, Plan, Raw, Sieve, Sink, ThreadId,
+    About, Batch, Blocks, Code, Event, Held, Line, Plan, Raw, Sieve, Sink, ThreadId,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -142,17 +142,6 @@ impl<S: Sink> Sink for Progress<S> {
 
     fn held(&mut self, thread: ThreadId, held: &Held) -> Result<bool, S::Error> {
         self.inner.held(thread, held)
-    }
-
-    fn takes_paths(&self) -> bool {
-        self.inner.takes_paths()
-    }
-
-    fn paths(&mut self, paths: &Paths<'_>) -> Result<bool, S::Error> {
-        if let Some(meter) = &mut self.meter {
-            meter.advance(paths.blocks.thread, paths.blocks.insns_before);
-        }
-        self.inner.paths(paths)
     }
 
     fn takes_raw(&self) -> bool {

@@ -1,7 +1,6 @@
 //! Size and speed of the trace file on real reference streams.
 //!
-//! Takes the records of stored traces, packs them, as records and as a collector tells them that has
-//! numbers for its blocks, and replays the result into a sink that does nothing:
+//! Takes the records of stored traces, packs them, and replays the result into a sink that does nothing:
 //!
 //! ```text
 //! cargo bench -p ichnos-replay --bench pack -- FILE.ichnos...
@@ -17,24 +16,17 @@
 
 use std::path::Path;
 
-use std::collections::HashMap;
-
-use ichnos_base::{
-    Batch, BlockId, Blocks, GuestVa, InsnKind, Null, Paths, Record, Shapes, Sink, Source, ThreadId,
-};
+use ichnos_base::{Batch, GuestVa, InsnKind, Null, Record, Sink, Source, ThreadId};
 use ichnos_replay::Replay;
 use ichnos_trace::{Options, Reader, Writer};
 
 const RUNS: usize = 3;
 
-/// Pieces that are told at a time.
-const STRETCH: usize = 2048;
-
 fn main() {
     let files: Vec<_> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     println!(
-        "{:>12} {:>10} {:>12} {:>14} {:>14} {:>14}",
-        "M insns", "bits/insn", "bytes", "records M/s", "blocks M/s", "replay M/s"
+        "{:>12} {:>10} {:>12} {:>14} {:>14}",
+        "M insns", "bits/insn", "bytes", "pack M/s", "replay M/s"
     );
     if files.is_empty() {
         measure("made-up loop", &made_up());
@@ -48,20 +40,16 @@ fn main() {
 }
 
 fn measure(name: &str, records: &[Record]) {
-    let told = Told::new(records);
-    let (by_blocks, same) = best(|| pack(|writer| told.tell(writer)));
     let (pack, bytes) = best(|| pack(|writer| tell(records, writer)));
-    assert_eq!(bytes, same, "both ways make the same file");
     let reader = Reader::from_bytes(bytes).expect("a trace just written opens");
     let insns = reader.totals().insns as f64;
     let (replay, ()) = best(|| Replay::new(&reader).drive(&mut Null).expect("and replays"));
     println!(
-        "{:>12.1} {:>10.4} {:>12} {:>14.1} {:>14.1} {:>14.1}  {name}",
+        "{:>12.1} {:>10.4} {:>12} {:>14.1} {:>14.1}  {name}",
         insns / 1e6,
         reader.file_bytes() as f64 * 8.0 / insns,
         reader.file_bytes(),
         insns / pack / 1e6,
-        insns / by_blocks / 1e6,
         insns / replay / 1e6,
     );
 }
@@ -81,104 +69,6 @@ fn tell(records: &[Record], writer: &mut Writer<Vec<u8>>) {
     for batch in records.chunks(4096) {
         writer.records(&Batch::new(ThreadId(0), before, batch)).expect("written");
         before += batch.iter().filter(|r| matches!(r, Record::Insn { .. })).count() as u64;
-    }
-}
-
-/// A trace as a collector tells it that cuts code behind branches and gives each piece a number.
-#[derive(Default)]
-struct Told {
-    shapes: Pieces,
-    pieces: Vec<BlockId>,
-    words: Vec<u64>,
-    /// How many words lie before each stretch of pieces.
-    stretches: Vec<usize>,
-}
-
-#[derive(Default)]
-struct Pieces(Vec<(Vec<Record>, bool)>);
-
-impl Shapes for Pieces {
-    fn records(&self, block: BlockId) -> &[Record] {
-        self.0.get(block.index()).map_or(&[], |piece| &piece.0)
-    }
-
-    fn is_taken(&self, block: BlockId) -> bool {
-        self.0.get(block.index()).is_some_and(|piece| piece.1)
-    }
-}
-
-impl Told {
-    fn new(records: &[Record]) -> Self {
-        let mut told = Self::default();
-        let mut known = HashMap::new();
-        let mut next = None;
-        let ends = |r: &Record, next: &mut Option<u64>| match *r {
-            Record::Insn { pc, len, .. } => {
-                let jumps = next.is_some_and(|next| next != pc.0);
-                *next = Some(pc.0 + u64::from(len));
-                jumps
-            }
-            _ => false,
-        };
-        let mut start = 0;
-        for (i, record) in records.iter().enumerate() {
-            if ends(record, &mut next) {
-                told.piece(&records[start..i], &mut known);
-                start = i;
-            }
-            if matches!(record, Record::Branch { .. }) {
-                told.piece(&records[start..=i], &mut known);
-                (start, next) = (i + 1, None);
-            }
-        }
-        told.piece(&records[start..], &mut known);
-        told
-    }
-
-    fn piece(&mut self, records: &[Record], known: &mut HashMap<(Vec<Record>, bool), BlockId>) {
-        if records.is_empty() {
-            return;
-        }
-        if self.pieces.len().is_multiple_of(STRETCH) {
-            self.stretches.push(self.words.len());
-        }
-        let mut taken = false;
-        let mut shape = records.to_vec();
-        for record in &mut shape {
-            match record {
-                Record::Insn { .. } => {}
-                Record::Branch { taken: was, .. } => taken = std::mem::take(was),
-                Record::Load { addr, .. }
-                | Record::Store { addr, .. }
-                | Record::Prefetch { addr, .. }
-                | Record::Flush { addr, .. } => {
-                    self.words.push(addr.0);
-                    *addr = GuestVa(0);
-                }
-            }
-        }
-        let all = &mut self.shapes.0;
-        let id = *known.entry((shape, taken)).or_insert_with_key(|key| {
-            all.push(key.clone());
-            BlockId(all.len() as u32 - 1)
-        });
-        self.pieces.push(id);
-    }
-
-    fn tell(&self, writer: &mut Writer<Vec<u8>>) {
-        let (thread, insns_before) = (ThreadId(0), 0);
-        let mut stretches = self.pieces.chunks(STRETCH).enumerate().peekable();
-        while let Some((i, blocks)) = stretches.next() {
-            let end = self.stretches.get(i + 1).copied().unwrap_or(self.words.len());
-            let words = &self.words[self.stretches[i]..end];
-            let blocks = Blocks { thread, insns_before, blocks, words, shapes: &self.shapes };
-            let next = stretches.peek().and_then(|(_, next)| self.shapes.records(next[0]).first());
-            let next = match next {
-                Some(Record::Insn { pc, .. }) => *pc,
-                _ => GuestVa(0),
-            };
-            writer.paths(&Paths { blocks, next }).expect("written");
-        }
     }
 }
 

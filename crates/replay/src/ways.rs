@@ -121,10 +121,6 @@ impl Shapes for Ways<'_> {
             None => template(block),
         }
     }
-
-    fn is_taken(&self, block: BlockId) -> bool {
-        self.way(block.0).is_some_and(|way| way.end == End::Taken)
-    }
 }
 
 /// What a block's steps come to.

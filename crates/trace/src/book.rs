@@ -37,8 +37,6 @@ pub(crate) struct Book {
     by_page: QuickMap<(u32, u64), Vec<BlockId>>,
     successor: Vec<BlockId>,
     retired: Vec<bool>,
-    /// How often a block was retired, or came back.
-    pub(crate) turnover: u64,
     slots: u32,
 }
 
@@ -109,7 +107,6 @@ impl Book {
         });
         if let Some(id) = revived {
             self.retired[id.index()] = false;
-            self.turnover += 1;
             return Ok(Some(id));
         }
         self.make(process, *pc, path, code).map(Some)
@@ -257,7 +254,6 @@ impl Book {
                 let path = &entry.shape.template;
                 let same = self.uniform(code.process, path, &mut now) == path.len()
                     && now == entry.block.code;
-                self.turnover += u64::from(self.retired[id.index()] == same);
                 self.retired[id.index()] = !same;
             }
         }

@@ -74,10 +74,8 @@ mod slot;
 mod stream;
 mod study;
 mod token;
-mod told;
 mod unpack;
 mod values;
-mod ways;
 mod wire;
 mod writer;
 

@@ -209,31 +209,6 @@ impl Packer {
         }
     }
 
-    /// Packs one execution of a block whose last branch, if it has one, was taken or not. A computed
-    /// transfer went where the next execution begins, unless somebody says otherwise.
-    #[inline]
-    pub(crate) fn execute_way(&mut self, id: BlockId, words: &[u64], taken: bool) {
-        let block = self.digests.get(id);
-        let leave = match block.ending {
-            Ending::Indirect => Leave::Silent,
-            _ => Leave::Outcome { taken, target: block.target },
-        };
-        self.execute(id, words, leave);
-    }
-
-    /// Where the last execution went, if it ended with a computed transfer.
-    pub(crate) fn went(&mut self, next: GuestVa) {
-        if self.last.ending == Ending::Indirect && self.last.leave == Leave::Silent {
-            self.last.leave = Leave::Outcome { taken: true, target: next };
-        }
-    }
-
-    /// How many words an execution of a block takes.
-    #[inline]
-    pub(crate) fn words_of(&self, id: BlockId) -> usize {
-        self.digests.slots(self.digests.get(id)).len()
-    }
-
     /// Predicts the words of an execution; whether not all are as expected, and then the tokens are
     /// left behind.
     #[inline]

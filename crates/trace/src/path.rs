@@ -101,13 +101,14 @@ impl Path {
 
     /// Whether the path lies over any of these bytes.
     pub(crate) fn covers(&self, start: u64, len: u64) -> bool {
-        covers(&self.records, start, len)
-    }
-
-    /// Whether nothing waits.
-    #[inline]
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.loose.is_empty()
+        let mut insns = self.records.iter().filter_map(|record| match record {
+            Record::Insn { len, pc, .. } => Some((pc.0, u64::from(*len))),
+            _ => None,
+        });
+        let Some((first, first_len)) = insns.next() else { return false };
+        let (last, last_len) = insns.next_back().unwrap_or((first, first_len));
+        let path_len = last.wrapping_add(last_len).wrapping_sub(first);
+        start.wrapping_sub(first) < path_len || first.wrapping_sub(start) < len
     }
 
     /// The path was packed.
@@ -119,28 +120,9 @@ impl Path {
         self.open = false;
     }
 
-    /// Takes a complete path away.
-    pub(crate) fn complete(&mut self) -> Vec<Record> {
-        let records = std::mem::take(&mut self.records);
-        self.clear_path();
-        records
-    }
-
     /// The loose records were packed.
     pub(crate) fn clear_loose(&mut self) {
         self.loose.clear();
         self.values.clear();
     }
-}
-
-/// Whether a path lies over any of these bytes.
-pub(crate) fn covers(path: &[Record], start: u64, len: u64) -> bool {
-    let mut insns = path.iter().filter_map(|record| match record {
-        Record::Insn { len, pc, .. } => Some((pc.0, u64::from(*len))),
-        _ => None,
-    });
-    let Some((first, first_len)) = insns.next() else { return false };
-    let (last, last_len) = insns.next_back().unwrap_or((first, first_len));
-    let path_len = last.wrapping_add(last_len).wrapping_sub(first);
-    start.wrapping_sub(first) < path_len || first.wrapping_sub(start) < len
 }

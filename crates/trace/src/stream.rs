@@ -15,11 +15,10 @@ use crate::hash::QuickMap;
 use crate::mark::{HAS_VALUES, Mode};
 use crate::output::Output;
 use crate::pack::Packer;
-use crate::path::{Due, Path, covers};
+use crate::path::{Due, Path};
 use crate::plan::Gathering;
 use crate::raw_line::RawLine;
 use crate::roadmap_codec::MAX_UNFOLDED;
-use crate::ways::Ways;
 use crate::writer::Options;
 
 /// Columns longer than this close a chunk, far below what a reader accepts.
@@ -45,10 +44,6 @@ pub(crate) struct Tools<W: Write> {
     #[allow(clippy::vec_box, reason = "packers move between streams as boxes")]
     pub(crate) pool: Vec<Box<Packer>>,
     pub(crate) options: Options,
-    /// What sources' own numbers mean, by process.
-    pub(crate) ways: QuickMap<u32, Ways>,
-    /// The book's turnover when that was found out.
-    pub(crate) turnover: u64,
     /// Where raw chunks are packed.
     pub(crate) line: RawLine,
     /// The slot of the next word that is planned.
@@ -67,11 +62,7 @@ pub(crate) struct Stream {
     pub(crate) opened: Instant,
     pub(crate) process: ProcessId,
     pub(crate) packer: Option<Box<Packer>>,
-    /// At most one of `path` and `state` is open.
     pub(crate) path: Path,
-    /// The open path as a state of the process's ways; 0 if there is none. And its words.
-    pub(crate) state: u32,
-    pub(crate) held: Vec<u64>,
     previous: BlockId,
     /// What is told raw. Then there is no packer.
     pub(crate) raw: Option<Gathering>,
@@ -90,8 +81,6 @@ impl Stream {
             process: ProcessId(0),
             packer: None,
             path: Path::default(),
-            state: 0,
-            held: Vec::new(),
             previous: BlockId(0),
             raw: None,
             followed: None,
@@ -120,7 +109,6 @@ impl Stream {
         tools: &mut Tools<W>,
         batch: &Batch<'_>,
     ) -> Result<(), Error> {
-        self.lay_out_with(tools)?;
         let flags = if batch.values.is_some() { HAS_VALUES } else { 0 };
         if flags != self.flags && !batch.records.is_empty() {
             self.close(tools)?;
@@ -182,14 +170,6 @@ impl Stream {
         Ok(())
     }
 
-    /// If a path is open that was told by its source's numbers, it becomes records.
-    pub(crate) fn lay_out_with<W: Write>(&mut self, tools: &Tools<W>) -> Result<(), Error> {
-        match tools.ways.get(&self.process.0) {
-            Some(ways) if self.state != 0 => self.lay_out(ways),
-            _ => Ok(()),
-        }
-    }
-
     /// Packs an event.
     pub(crate) fn event<W: Write>(
         &mut self,
@@ -209,7 +189,6 @@ impl Stream {
 
     /// Packs whatever is held back.
     pub(crate) fn settle<W: Write>(&mut self, tools: &mut Tools<W>) -> Result<(), Error> {
-        self.lay_out_with(tools)?;
         if !self.path.records.is_empty() {
             self.pack_due(tools, Due::Path)?;
         }
@@ -229,10 +208,7 @@ impl Stream {
             return Ok(());
         }
         let (start, len) = (code.pc.0, code.bytes.len() as u64);
-        let ways = tools.ways.get(&self.process.0);
-        let over = self.path.covers(start, len)
-            || ways.is_some_and(|ways| covers(ways.open_path(self.state).0, start, len));
-        if over { self.settle(tools) } else { Ok(()) }
+        if self.path.covers(start, len) { self.settle(tools) } else { Ok(()) }
     }
 
     #[inline]

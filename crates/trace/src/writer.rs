@@ -14,7 +14,7 @@ use std::num::NonZero;
 use std::path::Path as FilePath;
 use std::time::{Duration, Instant};
 
-use ichnos_base::{About, Batch, Code, Event, Paths, Plan, ProcessId, Raw, Sink, ThreadId, Totals};
+use ichnos_base::{About, Batch, Code, Event, Plan, ProcessId, Raw, Sink, ThreadId, Totals};
 
 use crate::book::Book;
 use crate::error::Error;
@@ -24,7 +24,6 @@ use crate::mark::TABLE_BITS;
 use crate::output::Output;
 use crate::raw_line::RawLine;
 use crate::stream::{Stream, Tools, check_event};
-use crate::ways::Ways;
 
 /// How a trace is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,8 +97,6 @@ impl<W: Write> Writer<W> {
                 output,
                 pool: Vec::new(),
                 options,
-                ways: QuickMap::default(),
-                turnover: 0,
                 line: RawLine::new(options.level, options.packers),
                 next_slot: 0,
                 ends: QuickMap::default(),
@@ -192,21 +189,6 @@ impl<W: Write> Writer<W> {
         Ok((stream, &mut self.tools))
     }
 
-    /// Forgets what sources' numbers mean, if blocks were retired since or there are too many.
-    fn renew_ways(&mut self) -> Result<(), Error> {
-        let tools = &mut self.tools;
-        let full = tools.ways.values().any(Ways::is_full);
-        if tools.turnover == tools.book.turnover && !full {
-            return Ok(());
-        }
-        tools.turnover = tools.book.turnover;
-        for stream in self.streams.values_mut() {
-            stream.lay_out_with(tools)?;
-        }
-        tools.ways.clear();
-        Ok(())
-    }
-
     fn make_room(&mut self) -> Result<(), Error> {
         let open = self.streams.values_mut().filter(|s| s.is_open());
         let mut open: Vec<_> = open.collect();
@@ -247,19 +229,6 @@ impl<W: Write> Sink for Writer<W> {
         self.guarded(|this| {
             let (stream, tools) = this.stream(batch.thread)?;
             stream.records(tools, batch)?;
-            Ok(true)
-        })
-    }
-
-    fn takes_paths(&self) -> bool {
-        true
-    }
-
-    fn paths(&mut self, paths: &Paths<'_>) -> Result<bool, Error> {
-        self.guarded(|this| {
-            this.renew_ways()?;
-            let (stream, tools) = this.stream(paths.blocks.thread)?;
-            stream.paths(tools, paths)?;
             Ok(true)
         })
     }

@@ -33,17 +33,6 @@ impl Sink for Tape {
         self.tell(format!("{batch:?}"))
     }
 
-    fn takes_paths(&self) -> bool {
-        true
-    }
-
-    fn paths(&mut self, paths: &Paths<'_>) -> Result<bool> {
-        let Blocks { thread, blocks, words, shapes, .. } = paths.blocks;
-        let shapes: Vec<_> =
-            blocks.iter().map(|id| (shapes.records(*id).to_vec(), shapes.is_taken(*id))).collect();
-        self.tell(format!("{thread:?} {blocks:?} {words:?} {shapes:?} {:?}", paths.next))
-    }
-
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool> {
         self.tell(format!("{thread:?} {event:?}"))
     }
@@ -53,23 +42,9 @@ impl Sink for Tape {
     }
 }
 
-/// Block n is one instruction at n, and is left by a taken branch if n is odd.
-struct Numbers(Vec<Record>);
-
-impl Shapes for Numbers {
-    fn records(&self, block: BlockId) -> &[Record] {
-        self.0.get(block.index()..=block.index()).unwrap_or_default()
-    }
-
-    fn is_taken(&self, block: BlockId) -> bool {
-        block.0 % 2 == 1
-    }
-}
-
 /// Tells a long story, as long as the sink wants more.
 fn story<S: Sink<Error = anyhow::Error>>(sink: &mut S) -> Result<()> {
     let insn = |n: u64| Record::insn(GuestVa(n), 1, InsnKind::OTHER);
-    let shapes = Numbers((0..500).map(insn).collect());
     let map = Map {
         start: GuestVa(0x1000),
         len: 0x1000,
@@ -83,16 +58,12 @@ fn story<S: Sink<Error = anyhow::Error>>(sink: &mut S) -> Result<()> {
     sink.begin(&About::default())?;
     for turn in 0..3000_u32 {
         let thread = ThreadId(turn % 3);
-        let records = [insn(turn.into()), Record::load(GuestVa(9), 4)];
+        let mut records = vec![insn(turn.into()), Record::load(GuestVa(9), 4)];
+        records.extend((0..50).map(|n| insn(n + u64::from(turn))));
         let values = (turn % 2 == 0).then_some(&[1, 2, 3, 4][..]);
-        let blocks = [BlockId(turn % 500), BlockId(turn / 8)];
-        let words = vec![u64::from(turn); 50];
-        let told =
-            Blocks { thread, insns_before: 5, blocks: &blocks, words: &words, shapes: &shapes };
         let code =
             Code { process: ProcessId(1), pc: GuestVa(turn.into()), bytes: &[turn as u8; 5] };
         let more = sink.records(&Batch { thread, insns_before: 8, records: &records, values })?
-            && sink.paths(&Paths { blocks: told, next: GuestVa(77) })?
             && sink.event(thread, &Event::Map(map))?
             && sink.event(thread, &Event::Marker { id: 4, text: "here" })?
             && sink.event(thread, &Event::Timestamp { ns: turn.into() })?
@@ -109,7 +80,6 @@ fn the_sink_hears_what_it_would_hear_alone() {
     let mut alone = Tape::new();
     story(&mut alone).unwrap();
     let mut behind = Behind::new(Tape::new());
-    assert!(behind.takes_paths());
     story(&mut behind).unwrap();
     assert_eq!(behind.into_inner().unwrap().told, alone.told);
 }
@@ -124,7 +94,6 @@ fn an_error_and_enough_are_heard_of() {
     assert_eq!(behind.into_inner().unwrap().told.len(), 100);
 }
 
-/// What the sink has learnt of blocks stays known when another thread goes on.
 #[test]
 fn it_may_rest_in_between() {
     let mut alone = Tape::new();
@@ -156,10 +125,6 @@ impl<S: Rests> Sink for Resting<'_, S> {
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool> {
         self.0.records(batch)
-    }
-
-    fn paths(&mut self, paths: &Paths<'_>) -> Result<bool> {
-        self.0.paths(paths)
     }
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool> {
@@ -201,7 +166,6 @@ fn what_was_told_is_heard_without_an_end() {
     for batches in [0, 1, 40_000] {
         let heard = std::sync::Arc::default();
         let mut sink = Behind::new(Counter(std::sync::Arc::clone(&heard)));
-        assert!(!sink.takes_paths());
         for _ in 0..batches {
             let record = Record::insn(GuestVa(1), 1, InsnKind::OTHER);
             assert!(sink.records(&Batch::new(ThreadId(0), 0, &[record])).unwrap());

@@ -74,11 +74,6 @@ impl Shapes for Book {
         let known = self.ways.get(way.index());
         known.map_or(&[], |known| known.program.records((way.0 - known.first_way) as usize))
     }
-
-    fn is_taken(&self, way: BlockId) -> bool {
-        let known = self.ways.get(way.index());
-        known.is_some_and(|known| known.program.is_taken((way.0 - known.first_way) as usize))
-    }
 }
 
 impl Book {

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ichnos_base::{
-    Batch, Blocks, Code, EndStatus, Event, GapReason, GuestVa, Leave, Line, Paths, Plan, ProcessId,
-    Raw, Record, Sink, Slot, Step as PlanStep, ThreadId, ThreadStart, Use, Width,
+    Batch, Blocks, Code, EndStatus, Event, GapReason, GuestVa, Leave, Line, Plan, ProcessId, Raw,
+    Record, Sink, Slot, Step as PlanStep, ThreadId, ThreadStart, Use, Width,
 };
 use ichnos_tap::{BufferKind, Taken};
 
@@ -117,7 +117,7 @@ impl<'a, S: Sink> Gather<'a, S> {
         let (out, book) = (&mut self.out, &self.book);
         stream.form = match () {
             () if out.sink.takes_raw() => Form::Raw,
-            () if out.sink.takes_paths() || out.sink.takes_blocks() => Form::Blocks,
+            () if out.sink.takes_blocks() => Form::Blocks,
             () => Form::Records,
         };
         let mut tell = |gathered: &mut Gathered, item: Item<'_>| {
@@ -442,16 +442,12 @@ impl<S: Sink> Out<'_, S> {
             })?;
             gathered.leave = Leave::Silent;
         }
-        let Gathered { records, ways, words, insns, next, raw, .. } = gathered;
+        let Gathered { records, ways, words, insns, raw, .. } = gathered;
         if !ways.is_empty() {
             let (blocks, words) = (ways.as_slice(), words.as_slice());
             let insns_before = thread.insns;
             let blocks = Blocks { thread: id, insns_before, blocks, words, shapes: book };
-            if self.sink.takes_paths() {
-                self.sink.paths(&Paths { blocks, next: *next })?;
-            } else {
-                self.sink.blocks(&blocks)?;
-            }
+            self.sink.blocks(&blocks)?;
         }
         if !records.is_empty() {
             self.sink.records(&Batch::new(id, thread.insns, records))?;

@@ -153,11 +153,6 @@ impl Program {
         self.records.get(..end).unwrap_or_default()
     }
 
-    /// Whether a way ends with a branch that is taken.
-    pub fn is_taken(&self, way: usize) -> bool {
-        way < self.exits.len()
-    }
-
     /// Runs the block as far as it went. `words` holds at least [`Program::len`] bytes.
     #[inline]
     pub fn run(

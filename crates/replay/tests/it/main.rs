@@ -7,7 +7,6 @@ mod fuzz;
 mod memory;
 mod naive;
 mod parts;
-mod paths;
 mod plan;
 mod planned;
 mod twin;
