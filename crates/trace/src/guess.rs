@@ -2,8 +2,8 @@
 //!
 //! Packing must keep up with a program that runs, so this is little: a block is expected to come where it came after the
 //! same three blocks before, and a word is one of four guesses, of which each slot tries the one first that was right last. As long as
-//! a slot is right with one of the two that are cheap, nothing but its last word changes; only where that one is wrong, or is
-//! one that takes a look at a table, are the tables touched.
+//! a slot is right with one of the three that are cheap, nothing but its last word changes; only where that one is wrong, or is
+//! the one that takes a look at another table, is more to be done.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{BlockId, Register, Width};
@@ -82,6 +82,13 @@ struct Known {
 }
 
 impl Known {
+    /// The next word by a first guess that is cheap.
+    #[inline(always)]
+    const fn cheap(&self, register: u64, path: u32) -> u64 {
+        let base = if self.first == REGISTER { register } else { self.last };
+        base.wrapping_add(if self.first == PATH { lengthen(path) } else { self.difference })
+    }
+
     /// How far the next word is from its register's last, and how far from the slot's, if these guesses are right.
     const fn differences(&self) -> (u64, u64) {
         if self.first == STRIDE {
@@ -177,15 +184,21 @@ impl Default for Registers {
 /// The same at hand, for a loop that goes on for long.
 #[derive(Debug)]
 pub(crate) struct Hand<'a> {
-    bits: u32,
     chunk: u32,
-    slots: &'a mut [Known],
     seen: &'a mut [u32],
-    registers: &'a mut [u64; Register::COUNT],
     history: u64,
     places: &'a mut [Place],
-    contexts: &'a mut [u32],
+    words: Words<'a>,
     kept: &'a mut u64,
+}
+
+/// What is expected of words.
+#[derive(Debug)]
+pub(crate) struct Words<'a> {
+    bits: u32,
+    slots: &'a mut [Known],
+    registers: &'a mut [u64; Register::COUNT],
+    contexts: &'a mut [u32],
 }
 
 impl Guesses {
@@ -215,15 +228,18 @@ impl Guesses {
     /// All of it, until [`Hand::put_back`].
     #[inline(always)]
     pub(crate) fn hand(&mut self) -> Hand<'_> {
-        Hand {
+        let words = Words {
             bits: self.bits,
-            chunk: self.chunk,
             slots: &mut self.slots,
-            seen: &mut self.seen,
             registers: &mut self.registers.0,
+            contexts: &mut self.contexts,
+        };
+        Hand {
+            chunk: self.chunk,
+            seen: &mut self.seen,
             history: self.history,
             places: &mut self.places,
-            contexts: &mut self.contexts,
+            words,
             kept: &mut self.history,
         }
     }
@@ -239,7 +255,7 @@ impl Guesses {
     }
 }
 
-impl Hand<'_> {
+impl<'a> Hand<'a> {
     /// What was learned stays.
     #[inline(always)]
     pub(crate) fn put_back(self) {
@@ -249,13 +265,13 @@ impl Hand<'_> {
     /// Where in its tables the program is.
     #[inline(always)]
     pub(crate) fn here(&self) -> usize {
-        place(self.history, self.bits)
+        place(self.history, self.words.bits)
     }
 
-    /// What is known of a place, which is there.
+    /// What is known of a place, which is there, and of words.
     #[inline(always)]
-    pub(crate) fn place(&mut self, at: usize) -> &mut Place {
-        &mut self.places[at]
+    pub(crate) fn at(&mut self, at: usize) -> (&mut Place, &mut Words<'a>) {
+        (&mut self.places[at], &mut self.words)
     }
 
     /// A block came; its words were told before.
@@ -273,27 +289,28 @@ impl Hand<'_> {
 
     /// Nothing is known of a slot.
     pub(crate) fn forget(&mut self, slot: u32) {
-        if let Some(known) = self.slots.get_mut(slot as usize) {
+        if let Some(known) = self.words.slots.get_mut(slot as usize) {
             *known = Known::default();
         }
     }
+}
 
+impl Words<'_> {
     /// How a word is told, the `nth` of the block that came to a place; if it is written out, the difference that stands for it.
     #[inline(always)]
     pub(crate) fn encode(
         &mut self,
-        (at, nth): (usize, usize),
+        (place, nth): (&mut Place, usize),
         (slot, taken): (u32, Taken),
         word: u64,
     ) -> (u32, u64) {
         let register = std::mem::replace(&mut self.registers[taken.register()], word);
         let known = &mut self.slots[slot as usize];
-        let base = if known.first == REGISTER { register } else { known.last };
-        if known.first <= STRIDE && word == base.wrapping_add(known.difference) & taken.mask() {
+        let path = &mut place.steps[nth.min(PATH_WORDS - 1)];
+        if known.first <= PATH && word == known.cheap(register, *path) & taken.mask() {
             known.last = word;
             return (EXPECTED, 0);
         }
-        let path = &mut self.places[at].steps[nth.min(PATH_WORDS - 1)];
         let contexts = (&mut *self.contexts, context_of(slot, known.last, self.bits));
         look_up(known, path, contexts, taken, (word, register))
     }
@@ -302,7 +319,7 @@ impl Hand<'_> {
     #[inline]
     pub(crate) fn decode(
         &mut self,
-        (at, nth): (usize, usize),
+        (place, nth): (&mut Place, usize),
         (slot, taken): (u32, Taken),
         told: u32,
         written: impl FnOnce() -> Parse<u64>,
@@ -310,14 +327,13 @@ impl Hand<'_> {
         let mask = taken.mask();
         let register = self.registers[taken.register()];
         let known = self.slots.get_mut(slot as usize).ok_or(Flaw("it names no slot"))?;
+        let path = &mut place.steps[nth.min(PATH_WORDS - 1)];
         let word;
-        if told == EXPECTED && known.first <= STRIDE {
-            let base = if known.first == REGISTER { register } else { known.last };
-            word = base.wrapping_add(known.difference) & mask;
+        if told == EXPECTED && known.first <= PATH {
+            word = known.cheap(register, *path) & mask;
             known.last = word;
         } else {
             let context = &mut self.contexts[context_of(slot, known.last, self.bits)];
-            let path = &mut self.places[at].steps[nth.min(PATH_WORDS - 1)];
             let guess = if told == EXPECTED { known.first } else { told - 1 };
             let (offset, step) = known.differences();
             word = match guess {

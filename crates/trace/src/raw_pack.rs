@@ -264,14 +264,14 @@ impl RawPacker {
                 break;
             }
             let at = hand.here();
-            let known = hand.place(at);
+            let (known, _) = hand.at(at);
             let mut code = 0;
             if !known.expects(brief.id) || known.note.way.wrapping_sub(first_way) >= ways {
                 code = turn(lore, (&mut hand, at), (open, place), &mut self.totals);
             }
-            let note = &mut hand.place(at).note;
-            note.runs += 1;
-            if note.moves == ODD || self.is_set {
+            let (known, guesses) = hand.at(at);
+            known.note.runs += 1;
+            if known.note.moves == ODD || self.is_set {
                 self.followed.add(std::mem::take(&mut moved));
                 let is_set = std::mem::take(&mut self.is_set);
                 if let Some(open) = open.filter(|_| !is_set) {
@@ -279,13 +279,14 @@ impl RawPacker {
                     self.followed.run(lore.whole(open), next(lore, place), words)?;
                 }
             } else {
-                moved += i64::from(note.moves);
+                moved += i64::from(known.note.moves);
             }
             held = Some(words);
             let mut shift = 1;
             for (nth, word) in lore.words(brief).iter().enumerate() {
                 let value = take(&mut words, word.taken.is_wide());
-                let (told, difference) = hand.encode((at, nth), (word.slot, word.taken), value);
+                let slot = (word.slot, word.taken);
+                let (told, difference) = guesses.encode((known, nth), slot, value);
                 if told == WRITTEN {
                     put_miss(&mut self.columns[MISSES..], word.slot, difference);
                 }
@@ -338,7 +339,7 @@ impl RawPacker {
         if is_silent {
             self.is_set |= self.followed.set(lore.whole(place), words)?;
         } else {
-            hand.place(at).note.runs += 1;
+            hand.at(at).0.note.runs += 1;
             let is_set = std::mem::take(&mut self.is_set);
             if let Some(open) = open.filter(|_| !is_set) {
                 self.followed.run(lore.whole(open), next(lore, place), &self.words)?;
@@ -350,7 +351,8 @@ impl RawPacker {
         let (mut codes, mut is_expected) = (vec![first], first == 0);
         for (nth, word) in lore.words(brief).iter().enumerate() {
             let value = take(&mut words, word.taken.is_wide());
-            let (told, difference) = hand.encode((at, nth), (word.slot, word.taken), value);
+            let (known, guesses) = hand.at(at);
+            let (told, difference) = guesses.encode((known, nth), (word.slot, word.taken), value);
             if told == WRITTEN {
                 put_miss(&mut self.columns[MISSES..], word.slot, difference);
             }
@@ -427,7 +429,7 @@ fn turn(
         lore.words(brief).iter().for_each(|word| hand.forget(word.slot));
     }
     let way = open.map_or(NO_WAY, |open| lore.left(open, lore.whole(place).entry));
-    let known = hand.place(at);
+    let (known, _) = hand.at(at);
     let was_expected = known.expects(brief.id);
     known.expect(brief.id);
     let note = Note { way, runs: 0, moves: lore.way(way).moves };

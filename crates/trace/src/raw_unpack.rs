@@ -124,7 +124,7 @@ impl RawUnpacker {
         };
         let mut hand = self.guesses.hand();
         let at = hand.here();
-        let place = hand.place(at);
+        let (place, _) = hand.at(at);
         let none = Flaw("it expects a block where none came before");
         if expected > 0 {
             self.expected = Some(expected - 1);
@@ -157,6 +157,7 @@ impl RawUnpacker {
             words.iter().for_each(|word| hand.forget(word.slot.0));
         }
         let (at, coded) = (hand.here(), self.expected.is_none());
+        let (place, guesses) = hand.at(at);
         let (mut code, mut mask) = (code >> 1, (1 << CODE_BITS) - 1);
         if !coded {
             mask = EXPECTED.into();
@@ -169,7 +170,7 @@ impl RawUnpacker {
             code >>= CODE_BITS;
             let misses = &mut from.misses;
             let written = || misses.next(word.slot.0);
-            out.push(hand.decode((at, i), (word.slot.0, word.taken), told, written)?);
+            out.push(guesses.decode((place, i), (word.slot.0, word.taken), told, written)?);
         }
         hand.came(id);
         hand.put_back();
