@@ -243,6 +243,7 @@ impl RawPacker {
     }
 
     /// Packs plain executions as long as there is nothing else; what is behind them. Most executions are packed here.
+    #[inline(never)]
     fn plain<'b>(
         &mut self,
         lore: &Lore,
@@ -250,7 +251,9 @@ impl RawPacker {
         mut bytes: &'b [u8],
     ) -> Result<&'b [u8], Error> {
         // The block before, which is open, and its words, which may have been kept.
-        let (mut open, mut held) = (self.open, None);
+        let mut open = self.open;
+        let kept = std::mem::take(&mut self.words);
+        let mut held = &*kept;
         let (mut first_way, mut ways) = self.ways_of(lore);
         let mut hand = self.guesses.hand();
         let (mut execs, mut expected, mut moved) = (0, self.expected, 0_i64);
@@ -274,14 +277,12 @@ impl RawPacker {
             if known.note.moves == ODD || self.is_set {
                 self.followed.add(std::mem::take(&mut moved));
                 let is_set = std::mem::take(&mut self.is_set);
-                if let Some(open) = open.filter(|_| !is_set) {
-                    let words = held.unwrap_or(&*self.words);
-                    self.followed.run(lore.whole(open), next(lore, place), words)?;
-                }
+                let open = open.filter(|_| !is_set);
+                run_open(&mut self.followed, lore, (open, held), place)?;
             } else {
                 moved += i64::from(known.note.moves);
             }
-            held = Some(words);
+            held = words;
             let mut shift = 1;
             for (nth, word) in lore.words(brief).iter().enumerate() {
                 let value = take(&mut words, word.taken.is_wide());
@@ -307,12 +308,11 @@ impl RawPacker {
         hand.put_back();
         self.expected = expected;
         self.followed.add(moved);
-        if let Some(held) = held {
+        if execs > 0 {
             self.execs += execs;
             (self.open, self.silent) = (open, 0);
-            self.words.clear();
-            self.words.extend_from_slice(held);
         }
+        self.words.extend_from_slice(held);
         Ok(bytes)
     }
 
@@ -341,9 +341,8 @@ impl RawPacker {
         } else {
             hand.at(at).0.note.runs += 1;
             let is_set = std::mem::take(&mut self.is_set);
-            if let Some(open) = open.filter(|_| !is_set) {
-                self.followed.run(lore.whole(open), next(lore, place), &self.words)?;
-            }
+            let open = open.filter(|_| !is_set);
+            run_open(&mut self.followed, lore, (open, &self.words), place)?;
             self.open = Some(place);
             self.words.clear();
             self.words.extend_from_slice(words);
@@ -438,9 +437,17 @@ fn turn(
     u64::from(!was_expected)
 }
 
-/// How a block was left that another one came behind.
-fn next(lore: &Lore, place: u32) -> Leave {
-    Leave::Next(lore.whole(place).entry)
+/// The open block, which took these words, was left for another one, and does not just move the followed register.
+#[cold]
+#[inline(never)]
+fn run_open(
+    followed: &mut Followed,
+    lore: &Lore,
+    (open, words): (Option<u32>, &[u8]),
+    next: u32,
+) -> Result<(), Error> {
+    let Some(open) = open else { return Ok(()) };
+    followed.run(lore.whole(open), Leave::Next(lore.whole(next).entry), words)
 }
 
 /// Writes the code of an execution that was not expected.
