@@ -6,7 +6,7 @@ use ichnos_rt::{Context, Regs, Thread as Task};
 
 use super::follow::Tracer;
 use super::message::{Message, Moment};
-use super::process::{Frame, Lane, processor_of};
+use super::process::{Frame, Lane};
 use super::setup::TAP;
 use crate::Error;
 use crate::code::{COUNT, IN_TOOL, Midway, STATE, TURNS};
@@ -96,7 +96,7 @@ impl Tracer<'_> {
 
     /// A free buffer; if there is none all threads stop until there is.
     pub(super) fn take_buffer(&mut self, task: Option<Task>) -> Result<u32, Error> {
-        self.buffers.extend(self.freed.try_iter());
+        self.buffers.extend(self.listener.freed());
         if let Some(buffer) = self.buffers.pop() {
             return Ok(buffer);
         }
@@ -107,7 +107,7 @@ impl Tracer<'_> {
             return Err(Error::TooManyThreads { most });
         }
         self.stop_all(task);
-        self.freed.recv().map_err(|_| Error::TooManyThreads { most })
+        self.listener.next_freed().ok_or(Error::TooManyThreads { most })
     }
 
     /// Stops all threads of all processes; they go on when their stops are noticed, which is after
@@ -186,11 +186,8 @@ impl Tracer<'_> {
         let waits = self.seen.waits;
         let buffer = self.take_buffer(Some(task))?;
         self.seen.changes += 1;
-        let moment = Moment {
-            ns: self.clock.now(),
-            cpu: processor_of(task.0),
-            starved: self.seen.waits > waits,
-        };
+        let cpu = self.threads.get_mut(&task.0).and_then(|t| t.processor(task));
+        let moment = Moment { ns: self.clock.now(), cpu, starved: self.seen.waits > waits };
         self.tell(Message::Turnover { thread: id, moment });
         self.fill(context, buffer);
         let lane = self.threads.get_mut(&task.0).and_then(|t| t.lanes.last_mut());
