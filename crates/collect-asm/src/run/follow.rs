@@ -50,7 +50,7 @@ pub(crate) struct Tracer<'a> {
     /// The last time that was told where a thread began or libraries changed.
     pub(super) stamped: u64,
     pub(super) seen: Traced,
-    listened: bool,
+    pub(super) listened: bool,
     pub(super) clock: Clock,
 }
 
@@ -389,10 +389,8 @@ impl<'a> Tracer<'a> {
     }
 
     fn drop_lane(&mut self, thread: u32, lane: &Lane) {
-        let to = self.filled(lane.context, lane.buffer);
-        let (context, buffer) = (lane.context, lane.buffer);
-        self.tell(Message::Words { thread, lane: context, buffer, to, last: true });
-        self.free_context(context);
+        self.tell_last(thread, lane.context, lane.buffer);
+        self.free_context(lane.context);
     }
 
     /// A thread is gone.
@@ -447,7 +445,7 @@ impl<'a> Tracer<'a> {
         &mut self,
         task: Task,
         is_left: impl Fn(&Frame) -> bool,
-    ) -> Option<(u32, Context, u32)> {
+    ) -> Option<(u32, Context, Option<u32>)> {
         let thread = self.threads.get_mut(&task.0)?;
         thread.lanes.last()?.frame.filter(is_left)?;
         let outer = thread.lanes.len().checked_sub(2)?;

@@ -43,10 +43,10 @@ use collect::Collector;
 use follow::Tracer;
 use message::{Buffers, Listener};
 
-/// How the shared memory is divided: as many buffers as one would want threads at once, of
-/// which only those in use take memory. Larger buffers change less often, but what is stored leaves the second cache level sooner:
+/// How the shared memory is divided: as many buffers as threads would run at once, of which only those in use take memory, and as
+/// many contexts as threads may be alive. Larger buffers change less often, but what is stored leaves the second cache level sooner:
 /// the two cancel out.
-const LAYOUT: Layout = Layout { contexts: 4096, buffers: 1024, buffer_len: 1 << 20 };
+const LAYOUT: Layout = Layout { contexts: 1 << 16, buffers: 1024, buffer_len: 1 << 20 };
 
 /// What to run, and how.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ pub struct Config {
     /// Whether references may be stored one by one if the sink takes nothing else: less work for the collector, more for
     /// the program.
     pub one_by_one: bool,
-    /// How many buffers all threads share, at least as many as threads at once.
+    /// How many buffers all threads share. If there are more threads than that, those that wait for something lose theirs.
     pub buffers: u32,
     /// What is recorded, if not everything.
     pub choice: Option<Choice>,

@@ -47,7 +47,8 @@ pub(crate) struct Thread {
 /// A context that a thread stores by.
 pub(crate) struct Lane {
     pub(crate) context: Context,
-    pub(crate) buffer: u32,
+    /// Its buffer; nothing until it needs one, if none was free or another thread needed it more.
+    pub(crate) buffer: Option<u32>,
     /// The signal frame under which it runs.
     pub(crate) frame: Option<Frame>,
 }
