@@ -11,6 +11,7 @@ mod failures;
 mod gaps;
 mod inline;
 mod inline_compare;
+mod inline_kernel;
 mod inline_kernels;
 mod inline_libraries;
 mod inline_projects;

@@ -80,8 +80,8 @@ pub(crate) enum Message {
     Rests { thread: u32, lane: Context, at: Where },
     /// It was there at this time, in nanoseconds since the recording began.
     Stamp { thread: u32, ns: u64 },
-    /// Its process has these mappings.
-    Maps { thread: u32, maps: Vec<Mapped> },
+    /// Its process has nothing any more where these were, and has these mappings.
+    Maps { thread: u32, gone: Vec<Mapped>, maps: Vec<Mapped> },
     /// It got a new buffer.
     Turnover { thread: u32, moment: Moment },
     /// It begins with its own memory here: that is its handle, by which others wait for its end.

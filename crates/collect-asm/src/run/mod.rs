@@ -14,6 +14,7 @@ mod follow;
 mod halt;
 mod handler;
 mod images;
+mod kernel;
 mod library;
 mod loading;
 mod maps;
