@@ -15,6 +15,7 @@ mod inline_kernel;
 mod inline_kernels;
 mod inline_libraries;
 mod inline_projects;
+mod inline_rust;
 mod inline_stress;
 mod inline_sync;
 mod models;
