@@ -109,7 +109,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     env_logger::init();
-    if let Some(done) = cc::assembler() {
+    if let Some(done) = cc::tool() {
         return exit::status(done);
     }
     let cli = Cli::parse();

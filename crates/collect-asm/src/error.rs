@@ -29,6 +29,9 @@ pub enum Error {
     /// Link-time optimisation makes code where nobody sees its assembly.
     #[error("programs built with -flto cannot be traced inline: build without it")]
     Lto,
+    /// The program's crate has more than one object, or another than its assembly tells.
+    #[error("rustc links no object that is the one of the program's assembly")]
+    RustUnits,
     /// The assembler's output cannot be read.
     #[error("the assembler's output is no object that can be read")]
     Object {

@@ -27,7 +27,7 @@ mod error;
 mod note;
 mod run;
 
-pub use build::{ASSEMBLER, assemble, compile};
+pub use build::{ASSEMBLER, LINKER, assemble, compile, link};
 pub use code::{CodeSize, entries, event_places, has_notes, noted};
 pub use ichnos_rt::{Randomize, Word};
 

@@ -124,16 +124,19 @@ impl Image {
 
     /// The difference between run-time addresses and the image's own, if the
     /// part of the file at `offset` was mapped at `start`. Neighbouring segments
-    /// can share a page of the file, so a mapping of such a page may belong to
-    /// either: then the answer is `None`, and [`Image::base_bias`] helps.
+    /// can share a page of the file: a mapping that begins there is taken for that of the
+    /// segment that does. If several do, or none, the answer is `None`, and
+    /// [`Image::base_bias`] helps.
     #[must_use]
     pub fn bias(&self, start: GuestVa, offset: FileOff) -> Option<u64> {
         const PAGE: u64 = 4096;
+        let first = |s: &Segment| s.offset.0 & !(PAGE - 1);
+        let begin = self.segments().iter().any(|s| s.file_len > 0 && first(s) == offset.0);
         let mut biases = self.segments().iter().filter_map(|s| {
-            let first = s.offset.0 & !(PAGE - 1);
             let last = s.offset.0.saturating_add(s.file_len.checked_sub(1)?) | (PAGE - 1);
             let own = s.start.0.wrapping_add(offset.0.wrapping_sub(s.offset.0));
-            (first..=last).contains(&offset.0).then(|| start.0.wrapping_sub(own))
+            let fits = if begin { first(s) == offset.0 } else { first(s) <= offset.0 };
+            (fits && offset.0 <= last).then(|| start.0.wrapping_sub(own))
         });
         let bias = biases.next()?;
         biases.all(|other| other == bias).then_some(bias)

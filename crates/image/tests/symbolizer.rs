@@ -43,6 +43,29 @@ fn start(process: u32, creator: Option<u32>) -> Event<'static> {
     Event::ThreadStart(ThreadStart { process: ProcessId(process), creator, os_pid: 1, os_tid: 1 })
 }
 
+/// Segments that share a page of the file, as some linkers lay them out: the mapping of each has its bias.
+#[test]
+fn segments_share_pages_of_the_file() {
+    let folder = scratch("share");
+    // Its code and constants take more than a page, and its data begins in the page in which they end.
+    let source = format!("{C_SOURCE}\nconst char long_text[5000] = \"text\";\n");
+    let flags = ["-O2", "-fPIE", "-pie", "-Wl,-z,noseparate-code"];
+    let exe = folder.compile("gcc", "shared", &source, &flags);
+    let image = Image::open(&exe).expect("it opens");
+    let page = |a: u64| a & !0xfff;
+    let shares = image.segments().windows(2).any(|two| {
+        let [before, next] = two else { return false };
+        page(before.offset.0 + before.file_len - 1) == page(next.offset.0)
+            && page(next.offset.0) > page(before.offset.0)
+    });
+    assert!(shares, "{:?}", image.segments());
+    for segment in image.segments() {
+        let start = GuestVa(page(segment.start.0) + BIAS);
+        let told = image.bias(start, FileOff(page(segment.offset.0)));
+        assert_eq!(told, Some(BIAS), "{segment:?}");
+    }
+}
+
 #[test]
 fn addresses_follow_maps_forks_and_execs() {
     let folder = scratch("follow");

@@ -42,6 +42,20 @@ pub struct SignalSource {
 #[derive(Clone, Copy, Debug)]
 pub struct SignalInfo(libc::siginfo_t);
 
+/// Asks the kernel for what a thread has registered for restartable sequences.
+const GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+
+/// What a thread has registered for restartable sequences.
+#[repr(C)]
+#[derive(Default)]
+struct RseqConfiguration {
+    pointer: u64,
+    size: u32,
+    signature: u32,
+    flags: u32,
+    pad: u32,
+}
+
 /// Bytes of a set of signals.
 const MASK_LEN: usize = size_of::<u64>();
 
@@ -148,6 +162,29 @@ impl Thread {
         check(unsafe {
             libc::ptrace(libc::PTRACE_SETSIGMASK, self.0, MASK_LEN, ptr::from_ref(&mask))
         })
+    }
+
+    /// Where it has asked the kernel to keep the number of its processor, a word of four bytes; nothing if it has not, or the
+    /// kernel does not tell.
+    #[must_use]
+    pub fn processor_word(self) -> Option<u64> {
+        /// Behind the number of the processor on which a sequence began.
+        const PROCESSOR: u64 = 4;
+        const LEN: usize = size_of::<RseqConfiguration>();
+        let mut found = RseqConfiguration::default();
+        let into = ptr::from_mut(&mut found);
+        // SAFETY: the request writes as many bytes as it is told, those of `found`.
+        check(unsafe { libc::ptrace(GET_RSEQ_CONFIGURATION, self.0, LEN, into) }).ok()?;
+        (found.pointer != 0).then(|| found.pointer.wrapping_add(PROCESSOR))
+    }
+
+    /// Reads one word of its memory while it is stopped: cheaper than [`Thread::word`].
+    pub fn peek(self, addr: u64) -> io::Result<u64> {
+        let mut word = 0u64;
+        let (request, into) = (libc::PTRACE_PEEKDATA, ptr::from_mut(&mut word));
+        // SAFETY: the kernel's own call, unlike the C library's function, writes the word to the last argument.
+        check(unsafe { libc::syscall(libc::SYS_ptrace, request, self.0, addr, into) })?;
+        Ok(word)
     }
 
     fn memory(self) -> io::Result<File> {

@@ -20,6 +20,7 @@ use crate::exit::Ending;
 Examples:
   ichnos cc -- gcc -O2 -pthread prog.c -o prog
   make CC='ichnos cc -- gcc' CXX='ichnos cc -- g++'
+  ichnos cc -- rustc -O prog.rs
   ichnos cc --tool ./libmine.so -- gcc -O2 prog.c -o prog")]
 pub struct Args {
     /// Let `record` call functions of this library before each block, load and store that it records
@@ -46,16 +47,18 @@ pub fn run(args: &Args) -> Result<Ending> {
     Ok(ending(asm::compile(&program, &args.command, tool.as_deref())?))
 }
 
-/// Acts as the assembler, if that is the name by which this program was called.
-pub fn assembler() -> Option<Result<Ending>> {
+/// Acts as the assembler or as the linker, if that is the name by which a compiler that `cc` runs has called this program.
+pub fn tool() -> Option<Result<Ending>> {
     let mut args = std::env::args_os();
     let name = args.next()?;
-    let real = std::env::var_os(asm::ASSEMBLER)?;
-    if std::path::Path::new(&name).file_name()? != "as" {
-        return None;
-    }
+    let assembler = std::env::var_os(asm::ASSEMBLER)?;
     let args: Vec<OsString> = args.collect();
-    Some(asm::assemble(&real, &args).map(ending).map_err(Into::into))
+    let done = match std::path::Path::new(&name).file_name()?.to_str()? {
+        "as" => asm::assemble(&assembler, &args),
+        "cc" => asm::link(&std::env::var_os(asm::LINKER)?, &assembler, &args),
+        _ => return None,
+    };
+    Some(done.map(ending).map_err(Into::into))
 }
 
 fn ending(status: ExitStatus) -> Ending {

@@ -1,12 +1,14 @@
 //! Shared libraries built by `ichnos cc`: loaded at the start, later, and again, and traced as programs are.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
 use asm::Events::{Calls, CallsAndLoops};
-use ichnos_base::{Batch, Event, GuestVa, Record, Sink, Source, ThreadId};
+use ichnos_base::{Batch, Event, GuestVa, Protection, Record, Sink, Source, ThreadId};
 use ichnos_collect_asm as asm;
+use ichnos_collect_step as step;
 use ichnos_flow::Level;
 use ichnos_replay::{Order, Replay};
 use ichnos_testkit::tool;
@@ -261,6 +263,67 @@ fn libraries_that_come_and_go_equal_step() {
         assert!(stepped.compare_references() > 100, "{flags}");
         built.behaves(&folder, &args);
     }
+}
+
+/// Notes which libraries come and go.
+struct Gone {
+    paths: Vec<String>,
+    /// Where the code of each that is there lies.
+    code: HashMap<String, GuestVa>,
+    /// Those that went, in this order.
+    gone: Vec<String>,
+}
+
+impl Gone {
+    fn new(built: &Built) -> Self {
+        let canonical = |path: &PathBuf| std::fs::canonicalize(path).unwrap();
+        let text = |path: PathBuf| path.to_str().unwrap().to_owned();
+        let paths = built.libraries.iter().map(canonical).map(text).collect();
+        Self { paths, code: HashMap::new(), gone: Vec::new() }
+    }
+}
+
+impl Sink for Gone {
+    type Error = Infallible;
+
+    fn records(&mut self, _: &Batch<'_>) -> Result<bool, Infallible> {
+        Ok(true)
+    }
+
+    fn event(&mut self, _: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        match event {
+            Event::Map(map)
+                if map.protection.0 & Protection::EXEC.0 != 0
+                    && self.paths.iter().any(|path| path == map.path) =>
+            {
+                self.code.insert(map.path.to_owned(), map.start);
+            }
+            Event::Unmap { start, len } => {
+                let inside = |at: &GuestVa| (*start..start.offset(*len)).contains(at);
+                let mut gone: Vec<String> =
+                    self.code.extract_if(|_, at| inside(at)).map(|(path, _)| path).collect();
+                gone.sort_unstable();
+                self.gone.append(&mut gone);
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+}
+
+#[test]
+fn libraries_that_go_are_unmapped() {
+    let folder = Folder::new();
+    let built = loading(&folder, "-O2");
+    let args: Vec<_> = built.images()[1..].iter().map(Into::into).collect();
+    let (mut expected, mut found) = (Gone::new(&built), Gone::new(&built));
+    let mut config = step::Config::new(&built.program);
+    config.args.clone_from(&args);
+    step::Collector::new(&config).run(&mut expected).expect("it can be stepped");
+    let config = asm::Config::new(&built.program, args);
+    asm::record(&config, &mut found).expect("it can be recorded");
+    assert!(expected.gone.len() > 1, "{:?}", expected.gone);
+    assert_eq!(found.gone, expected.gone);
 }
 
 #[test]

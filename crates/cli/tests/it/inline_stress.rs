@@ -115,6 +115,53 @@ fn starved_threads_stop_and_lose_nothing() {
     assert!(starved.images > 0);
 }
 
+/// With fewer buffers than threads those that wait lose theirs, and nothing is lost but time.
+#[test]
+fn threads_take_turns_with_buffers() {
+    let folder = Folder::new();
+    let Some(program) = build(&folder, "radix.c", "-O2 -static") else { return };
+    let args = "8 100000 1";
+    let (plenty, before) = count(&program, args, None);
+    for buffers in [5, 2, 1] {
+        let (few, outcome) = count(&program, args, Some(buffers));
+        assert_eq!((outcome.status, outcome.insns), (before.status, before.insns));
+        assert!(few.starved > 0 && outcome.changes > before.changes, "{outcome:?}");
+        assert_eq!(few.insns, plenty.insns);
+        assert_eq!(outcome.raw_bytes, before.raw_bytes);
+        assert_eq!((few.starts, few.ends), (plenty.starts, plenty.ends));
+    }
+}
+
+/// More threads alive at once than there are buffers: each waits twice until all others have come as far.
+#[test]
+fn more_threads_at_once_than_buffers() {
+    let folder = Folder::new();
+    let Some(program) = build(&folder, "neighbours.c", "-O2") else { return };
+    let insns_of_others = |counted: &Counted| -> Vec<u64> {
+        counted.insns.iter().filter(|(thread, _)| **thread != 0).map(|(_, n)| *n).collect()
+    };
+    let (few, _) = count(&program, "8 10", None);
+    let all = insns_of_others(&few);
+    let each = *all.first().unwrap();
+    assert_eq!(all, [each; 8]);
+    let threads = 1_600;
+    let (many, outcome) = count(&program, &format!("{threads} 10"), None);
+    assert_eq!(outcome.status, ichnos_base::EndStatus::Exited(0));
+    assert!(outcome.waits > 0 && many.starved > 0, "{outcome:?}");
+    assert_eq!((many.starts, many.ends), (threads + 1, threads + 1));
+    // Every thread does the same, however many there are.
+    assert_eq!(insns_of_others(&many), vec![each; threads]);
+
+    let args = [&threads.to_string(), "10"];
+    let alone = native(&folder, &program, &args);
+    let line = ["record", "-q", "-o", "t.ichnos", "--", &program, args[0], args[1]];
+    let traced = ichnos(&folder, &line);
+    assert_eq!((traced.status, &traced.stdout), (0, &alone.stdout), "{}", traced.stderr);
+    good(ichnos(&folder, &["check", "t.ichnos"]));
+    let info = ichnos(&folder, &["info", "--json", "t.ichnos"]).json();
+    assert_eq!(info["threads"].as_array().map(Vec::len), Some(threads + 1));
+}
+
 /// The program's process, as the system tells it.
 fn child_of(pid: u32) -> Option<u32> {
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {

@@ -6,12 +6,13 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
+use super::rust;
 use crate::Error;
 
 /// The variable that tells our assembler where the real one is.
 pub const ASSEMBLER: &str = "ICHNOS_AS";
 
-/// A folder that holds nothing but `as`, and goes when this does.
+/// A folder that holds this program under the names of tools, and goes when this does.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -22,7 +23,7 @@ impl Drop for Folder {
 }
 
 /// Runs a compiler command. `program` is this program, which acts as assembler when it is
-/// called by the name `as`. What is linked is linked with `tool`, a library of an absolute path, too.
+/// called by the name `as`, and as linker of `rustc` by another. What is linked is linked with `tool`, a library of an absolute path, too.
 ///
 /// # Errors
 ///
@@ -38,7 +39,13 @@ pub fn compile(
     }
     let name = Path::new(compiler).file_name().unwrap_or(compiler).to_string_lossy().into_owned();
     let run = |source| Error::Compiler { name: name.clone(), source };
-    let folder = folder_with_as(program).map_err(run)?;
+    let folder = folder_with_us(program).map_err(run)?;
+    if name == "rustc" {
+        let link_args = tool.into_iter().flat_map(link_with);
+        let mut command = rust::command(compiler, args, &folder.0, link_args)?;
+        command.env(ASSEMBLER, real_assembler(OsStr::new("cc")));
+        return command.status().map_err(run);
+    }
     let mut prefix = OsString::from("-B");
     prefix.push(&folder.0);
     prefix.push("/");
@@ -65,7 +72,7 @@ fn is_lto(arg: &OsStr) -> bool {
     arg == "-flto" || arg.starts_with("-flto=")
 }
 
-fn folder_with_as(program: &Path) -> std::io::Result<Folder> {
+fn folder_with_us(program: &Path) -> std::io::Result<Folder> {
     let parent = std::env::temp_dir();
     for turn in 0..1000 {
         let path = parent.join(format!("ichnos-cc-{}-{turn}", std::process::id()));
@@ -73,6 +80,7 @@ fn folder_with_as(program: &Path) -> std::io::Result<Folder> {
             Ok(()) => {
                 let folder = Folder(path);
                 symlink(program, folder.0.join("as"))?;
+                symlink(program, folder.0.join(rust::NAME))?;
                 return Ok(folder);
             }
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}

@@ -6,6 +6,8 @@ mod assemble;
 mod driver;
 mod labels;
 mod object_file;
+mod rust;
 
 pub use assemble::assemble;
 pub use driver::{ASSEMBLER, compile};
+pub use rust::{LINKER, link};

@@ -12,6 +12,7 @@ use super::carry::Carriers;
 use super::emit::{Emitter, Point, TAG, width};
 use super::function::Function;
 use super::image::Image;
+use super::kernel::asks;
 use super::plot::Plot;
 use super::points::{Planned, Points};
 use super::reference::{Form, Kinds};
@@ -205,6 +206,10 @@ impl Copier<'_> {
                 emitter.tell_call(*number, &site.function);
             }
             let returns = site.filter(|(_, site)| site.function.operation.returns());
+            let asks = self.form == Form::Blocks && asks(inst);
+            if asks {
+                emitter.tell_asked();
+            }
             match (inst.flow(), self.points.zip(self.ways.as_deref_mut())) {
                 _ if turns > 1 => {
                     emitter.turn(inst, (piece.entry, turn, turns - 1), carriers);
@@ -222,6 +227,9 @@ impl Copier<'_> {
             emitter.midway();
             if let Some((number, back)) = returns.and_then(|(n, site)| Some((n, site.back?))) {
                 emitter.tell_return(number, back);
+            }
+            if asks {
+                emitter.tell_answered(inst.next_pc());
             }
             if let Some(payload) = self.blocks.last().and_then(|b| b.payload.as_ref()) {
                 emitter.after(payload);

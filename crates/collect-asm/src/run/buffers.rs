@@ -1,17 +1,21 @@
 //! Who stores into which buffer, and what happens when one is full or none is free.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::time::Duration;
+
 use ichnos_base::Mode;
 use ichnos_rt::{Context, Regs, Thread as Task};
 
 use super::follow::Tracer;
-use super::message::{Message, Moment};
-use super::process::{Frame, Lane, processor_of};
+use super::message::{Message, Moment, Where};
+use super::process::{Frame, Lane, Thread};
 use super::setup::TAP;
 use crate::Error;
 use crate::code::{COUNT, IN_TOOL, Midway, STATE, TURNS};
 
 const PAGE: u64 = 4096;
+/// For how long threads that have buffers go on before they are asked again whether they can do without.
+const A_WHILE: Duration = Duration::from_millis(1);
 
 /// Whether it is seen that an interrupted thread goes on where it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,12 +26,21 @@ pub(super) enum Returns {
     Unseen,
 }
 
+/// What came of a full buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Full {
+    /// There is a new one.
+    Changed,
+    /// None can be had now.
+    Later,
+}
+
 impl Tracer<'_> {
-    /// A new context with a buffer.
+    /// A new context, with a buffer if one is free.
     pub(super) fn new_lane(&mut self, frame: Option<Frame>) -> Result<Lane, Error> {
         let most = self.pool.layout().contexts;
         let context = self.contexts.pop().ok_or(Error::TooManyThreads { most })?;
-        let buffer = self.take_buffer(None)?;
+        let buffer = self.free_buffer();
         self.fill(context, buffer);
         self.reset(context);
         Ok(Lane { context, buffer, frame })
@@ -81,10 +94,11 @@ impl Tracer<'_> {
         tools.any(|c| on_page(c.tool_page())) || thread.lanes.last().is_some_and(inside)
     }
 
-    /// Lets a context store into a buffer.
-    pub(super) fn fill(&self, context: Context, buffer: u32) {
+    /// Lets a context store into a buffer; without one it stops where it begins to store.
+    pub(super) fn fill(&self, context: Context, buffer: Option<u32>) {
         let layout = self.pool.layout();
-        self.pool.set_word(layout.context(context), TAP + layout.buffer(buffer));
+        let place = buffer.map_or_else(|| layout.guard(0), |buffer| layout.buffer(buffer));
+        self.pool.set_word(layout.context(context), TAP + place);
     }
 
     /// How much of its buffer a context has filled.
@@ -94,20 +108,104 @@ impl Tracer<'_> {
         at.saturating_sub(TAP + layout.buffer(buffer)).min(layout.buffer_len)
     }
 
-    /// A free buffer; if there is none all threads stop until there is.
-    pub(super) fn take_buffer(&mut self, task: Option<Task>) -> Result<u32, Error> {
-        self.buffers.extend(self.freed.try_iter());
-        if let Some(buffer) = self.buffers.pop() {
-            return Ok(buffer);
+    /// Tells what a context has stored, and that there will be no more of it in this buffer.
+    pub(super) fn tell_last(&mut self, thread: u32, lane: Context, buffer: Option<u32>) {
+        if let Some(buffer) = buffer {
+            let to = self.filled(lane, buffer);
+            self.tell(Message::Words { thread, lane, buffer, to, last: true });
+        }
+    }
+
+    /// A free buffer, if there is one now.
+    fn free_buffer(&mut self) -> Option<u32> {
+        self.buffers.extend(self.listener.freed());
+        self.buffers.pop()
+    }
+
+    /// A buffer for a thread that has none; if none is free all threads stop until one is. Nothing if that would take long: then all
+    /// are to go on before this is asked again.
+    fn take_buffer(&mut self, task: Task) -> Result<Option<u32>, Error> {
+        if let Some(buffer) = self.free_buffer() {
+            return Ok(Some(buffer));
         }
         self.seen.waits += 1;
-        let most = self.pool.layout().buffers;
-        let held: usize = self.threads.values().map(|t| t.lanes.len()).sum();
-        if held >= most as usize {
-            return Err(Error::TooManyThreads { most });
+        let held = self.threads.values().flat_map(|t| &t.lanes).filter(|l| l.buffer.is_some());
+        if held.count() < self.pool.layout().buffers as usize {
+            // The collector has one.
+            self.stop_all(Some(task));
+        } else if !self.take_from_idle(task)? {
+            std::thread::sleep(A_WHILE);
+            return Ok(None);
         }
-        self.stop_all(task);
-        self.freed.recv().map_err(|_| Error::TooManyThreads { most })
+        let buffer = self.free_buffer().or_else(|| self.listener.next_freed());
+        // If none comes the collector is gone.
+        self.listened &= buffer.is_some();
+        Ok(buffer)
+    }
+
+    /// Takes the buffers of all threads that are in code without notes, or about to begin a block: more threads than buffers are
+    /// alive, of which most wait for others. They get new ones when they store again. Whether there were any.
+    fn take_from_idle(&mut self, task: Task) -> Result<bool, Error> {
+        let has = |t: &Thread| t.lanes.last().is_some_and(|l| l.buffer.is_some());
+        let able = |(tid, t): &(&i32, &Thread)| {
+            **tid != task.0 && t.begun && !t.ended && t.waits.is_none() && has(t)
+        };
+        let mut all: Vec<Task> =
+            self.threads.iter().filter(able).map(|(tid, _)| Task(*tid)).collect();
+        all.sort_unstable();
+        self.await_stops(&all, task)?;
+        let mut any = false;
+        for other in all {
+            any |= self.take_from(other)?;
+        }
+        Ok(any)
+    }
+
+    /// Takes the buffer of a stopped thread, if it can do without.
+    fn take_from(&mut self, task: Task) -> Result<bool, Error> {
+        // One that is gone has told all.
+        let Ok(mut regs) = task.regs() else { return Ok(false) };
+        let Some(place) = self.place(task, &regs) else { return Ok(false) };
+        let again = match place {
+            Where::Outside(_) if !self.in_tool(task, &regs) => None,
+            Where::Copy { .. } => {
+                let process = self.threads.get(&task.0).and_then(|t| self.processes.get(&t.pid));
+                let Some(again) = process.and_then(|p| p.images.begun(regs.rip)) else {
+                    return Ok(false);
+                };
+                Some(again)
+            }
+            _ => return Ok(false),
+        };
+        let carried = self.carried(task, &regs);
+        let Some(thread) = self.threads.get_mut(&task.0) else { return Ok(false) };
+        let Some(lane) = thread.lanes.last_mut() else { return Ok(false) };
+        let (id, context, buffer) = (thread.id, lane.context, lane.buffer.take());
+        self.tell_last(id, context, buffer);
+        self.fill(context, None);
+        if let Some(again) = again {
+            self.store_on(task, &mut regs, (context, carried, again))?;
+        }
+        Ok(true)
+    }
+
+    /// A stopped thread begins a sequence again, with its context's new place.
+    fn store_on(
+        &self,
+        task: Task,
+        regs: &mut Regs,
+        (context, carried, again): (Context, Option<(u8, u64)>, u64),
+    ) -> Result<(), Error> {
+        if let Some((pointer, bytes)) = carried {
+            let place = self.pool.word(self.pool.layout().context(context));
+            *register_mut(regs, pointer) = place.wrapping_sub(bytes);
+        }
+        regs.rip = again;
+        task.set_regs(regs).map_err(|source| Error::Process {
+            pid: task.0,
+            what: "changing buffers",
+            source,
+        })
     }
 
     /// Stops all threads of all processes; they go on when their stops are noticed, which is after
@@ -122,7 +220,9 @@ impl Tracer<'_> {
     pub(super) fn flush(&mut self, task: Task) -> Result<(), Error> {
         let Some(thread) = self.threads.get(&task.0) else { return Ok(()) };
         let Some(lane) = thread.lanes.last() else { return Ok(()) };
-        let (thread, lane, buffer) = (thread.id, lane.context, lane.buffer);
+        let (thread, lane, Some(buffer)) = (thread.id, lane.context, lane.buffer) else {
+            return Ok(());
+        };
         let to = self.filled(lane, buffer);
         self.tell(Message::Words { thread, lane, buffer, to, last: false });
         Ok(())
@@ -165,45 +265,49 @@ impl Tracer<'_> {
         self.pool.set_word(at, self.pool.word(at).wrapping_add(bytes));
     }
 
-    /// Whether a fault means that a buffer is full; if so, there is a new one.
-    pub(super) fn buffer_full(&mut self, task: Task) -> Result<bool, Error> {
+    /// Whether a fault means that a buffer is full; if so, there is a new one, or there will be one when all others have gone on.
+    pub(super) fn buffer_full(&mut self, task: Task) -> Result<Option<Full>, Error> {
         let failed = |source| Error::Process { pid: task.0, what: "changing buffers", source };
-        let Some(thread) = self.threads.get(&task.0) else { return Ok(false) };
-        let Some(lane) = thread.lanes.last() else { return Ok(false) };
+        let Some(thread) = self.threads.get(&task.0) else { return Ok(None) };
+        let Some(lane) = thread.lanes.last() else { return Ok(None) };
         let (id, context, buffer) = (thread.id, lane.context, lane.buffer);
-        let guard = TAP + self.pool.layout().guard(buffer);
         let source = task.signal_source().map_err(failed)?;
-        if source.code <= 0 || !(guard..guard + PAGE).contains(&source.addr) {
-            return Ok(false);
+        if source.code <= 0 || !self.is_guard(source.addr, buffer) {
+            return Ok(None);
         }
         let mut regs = task.regs().map_err(failed)?;
         let process = self.processes.get(&thread.pid);
         let again = process.and_then(|p| p.images.restart(regs.rip));
-        let Some(again) = again else { return Ok(false) };
+        let Some(again) = again else { return Ok(None) };
         let carried = self.carried(task, &regs);
-        let to = self.filled(context, buffer);
-        self.tell(Message::Words { thread: id, lane: context, buffer, to, last: true });
+        self.tell_last(id, context, buffer);
+        self.give(task, None);
         let waits = self.seen.waits;
-        let buffer = self.take_buffer(Some(task))?;
+        let Some(buffer) = self.take_buffer(task)? else { return Ok(Some(Full::Later)) };
         self.seen.changes += 1;
-        let moment = Moment {
-            ns: self.clock.now(),
-            cpu: processor_of(task.0),
-            starved: self.seen.waits > waits,
-        };
+        let cpu = self.threads.get_mut(&task.0).and_then(|t| t.processor(task));
+        let moment = Moment { ns: self.clock.now(), cpu, starved: self.seen.waits > waits };
         self.tell(Message::Turnover { thread: id, moment });
-        self.fill(context, buffer);
+        self.give(task, Some(buffer));
+        self.fill(context, Some(buffer));
+        self.store_on(task, &mut regs, (context, carried, again))?;
+        Ok(Some(Full::Changed))
+    }
+
+    /// Whether an address lies in the page behind a buffer; behind any, if there is none: it may have been taken away since the fault.
+    fn is_guard(&self, addr: u64, buffer: Option<u32>) -> bool {
+        let layout = self.pool.layout();
+        let Some(offset) = addr.checked_sub(TAP + layout.guard(0)) else { return false };
+        let apart = layout.guard(1) - layout.guard(0);
+        let number = offset / apart;
+        offset % apart < PAGE
+            && buffer.map_or(number < u64::from(layout.buffers), |b| number == u64::from(b))
+    }
+
+    /// A thread has another buffer, or none.
+    fn give(&mut self, task: Task, buffer: Option<u32>) {
         let lane = self.threads.get_mut(&task.0).and_then(|t| t.lanes.last_mut());
-        if let Some(lane) = lane {
-            lane.buffer = buffer;
-        }
-        if let Some((pointer, bytes)) = carried {
-            let place = TAP + self.pool.layout().buffer(buffer);
-            *register_mut(&mut regs, pointer) = place.wrapping_sub(bytes);
-        }
-        regs.rip = again;
-        task.set_regs(&regs).map_err(failed)?;
-        Ok(true)
+        lane.into_iter().for_each(|lane| lane.buffer = buffer);
     }
 }
 

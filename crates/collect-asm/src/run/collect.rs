@@ -12,6 +12,7 @@ use ichnos_sync::Held;
 
 use super::Config;
 use super::images::Images;
+use super::maps::Mapped;
 use super::message::{Buffers, Message, Moment, Where};
 use super::reading::Reading;
 use super::sides::{Plan, Side};
@@ -91,14 +92,16 @@ pub(super) struct Lane {
     pub(super) side: Side,
     /// The call of a synchronising function that has not returned.
     pub(super) begun: Option<Begun>,
+    /// The number of the system call that has not returned.
+    pub(super) asked: Option<u64>,
     buffer: u32,
     parsed: u64,
 }
 
 impl Lane {
     fn new(shadow: Shadow, side: Side) -> Self {
-        let (held, entered, begun) = (None, None, None);
-        Self { shadow, held, entered, side, begun, buffer: u32::MAX, parsed: 0 }
+        let (held, entered, begun, asked) = (None, None, None, None);
+        Self { shadow, held, entered, side, begun, asked, buffer: u32::MAX, parsed: 0 }
     }
 }
 
@@ -183,8 +186,11 @@ impl<'a, S: Sink> Collector<'a, S> {
                     self.told.timestamp(*thread, state, *ns)?;
                 }
             }
-            Message::Maps { thread, maps } => {
+            Message::Maps { thread, gone, maps } => {
                 self.leave_copies(*thread)?;
+                for event in gone.iter().map(Mapped::as_gone) {
+                    self.told.event(*thread, self.threads.get_mut(thread), &event)?;
+                }
                 for map in maps {
                     let event = Event::Map(map.as_event());
                     self.told.event(*thread, self.threads.get_mut(thread), &event)?;

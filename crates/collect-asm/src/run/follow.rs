@@ -4,7 +4,6 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
 
 use ichnos_base::{EndStatus, ProcessId, ThreadId, ThreadStart};
 use ichnos_flow::Options;
@@ -14,7 +13,7 @@ use super::Config;
 use super::copies::{Copies, Manner};
 use super::images::Images;
 use super::library::Libraries;
-use super::message::{Message, Where};
+use super::message::{Listener, Message, Where};
 use super::process::{Frame, Lane, Process, Thread, process_of};
 use super::setup::{TAP, prepare};
 use crate::code::Form;
@@ -37,8 +36,7 @@ pub(crate) struct Tracer<'a> {
     pub(super) options: Options,
     pub(super) form: Form,
     pub(super) pool: Arc<Pool>,
-    tell: Sender<Message>,
-    pub(super) freed: Receiver<u32>,
+    pub(super) listener: Listener,
     pub(super) buffers: Vec<u32>,
     pub(super) contexts: Vec<Context>,
     pub(super) copies: Copies,
@@ -52,7 +50,7 @@ pub(crate) struct Tracer<'a> {
     /// The last time that was told where a thread began or libraries changed.
     pub(super) stamped: u64,
     pub(super) seen: Traced,
-    listened: bool,
+    pub(super) listened: bool,
     pub(super) clock: Clock,
 }
 
@@ -60,8 +58,7 @@ impl<'a> Tracer<'a> {
     pub(crate) fn new(
         (config, form, clock): (&'a Config, Form, Clock),
         pool: Arc<Pool>,
-        tell: Sender<Message>,
-        freed: Receiver<u32>,
+        listener: Listener,
     ) -> Self {
         let layout = pool.layout();
         Self {
@@ -69,8 +66,7 @@ impl<'a> Tracer<'a> {
             options: config.level.into(),
             form,
             pool,
-            tell,
-            freed,
+            listener,
             buffers: (0..layout.buffers).rev().collect(),
             contexts: (0..layout.contexts).rev().map(Context).collect(),
             copies: Copies::default(),
@@ -185,7 +181,10 @@ impl<'a> Tracer<'a> {
         if let Message::Words { last: true, to, .. } = &message {
             self.seen.raw_bytes += to;
         }
-        self.listened &= self.tell.send(message).is_ok();
+        match &self.listener {
+            Listener::Collector { tell, .. } => self.listened &= tell.send(message).is_ok(),
+            Listener::Nobody => self.buffers.extend(message.emptied()),
+        }
     }
 
     /// Lets a thread go on.
@@ -249,7 +248,8 @@ impl<'a> Tracer<'a> {
         self.stamp_begin(id);
         let lanes = vec![lane];
         let (begun, in_call, returns, ended) = (maker.is_none(), false, false, false);
-        let thread = Thread { id, pid, lanes, begun, in_call, returns, waits: None, ended };
+        let (waits, processor) = (None, None);
+        let thread = Thread { id, pid, lanes, begun, in_call, returns, waits, processor, ended };
         self.threads.insert(task.0, thread);
         Ok(())
     }
@@ -348,7 +348,7 @@ impl<'a> Tracer<'a> {
             let outer = thread.lanes.len().saturating_sub(1);
             let gone: Vec<Lane> = thread.lanes.drain(..outer).collect();
             thread.lanes.iter_mut().for_each(|l| l.frame = None);
-            (thread.in_call, thread.returns) = (false, false);
+            (thread.in_call, thread.returns, thread.processor) = (false, false, None);
             gone.into_iter().for_each(|lane| self.drop_lane(id, &lane));
             let path = std::fs::read_link(format!("/proc/{}/exe", task.0)).unwrap_or_default();
             self.tell(Message::Exec { thread: id, path: path.to_string_lossy().into_owned() });
@@ -389,10 +389,8 @@ impl<'a> Tracer<'a> {
     }
 
     fn drop_lane(&mut self, thread: u32, lane: &Lane) {
-        let to = self.filled(lane.context, lane.buffer);
-        let (context, buffer) = (lane.context, lane.buffer);
-        self.tell(Message::Words { thread, lane: context, buffer, to, last: true });
-        self.free_context(context);
+        self.tell_last(thread, lane.context, lane.buffer);
+        self.free_context(lane.context);
     }
 
     /// A thread is gone.
@@ -447,7 +445,7 @@ impl<'a> Tracer<'a> {
         &mut self,
         task: Task,
         is_left: impl Fn(&Frame) -> bool,
-    ) -> Option<(u32, Context, u32)> {
+    ) -> Option<(u32, Context, Option<u32>)> {
         let thread = self.threads.get_mut(&task.0)?;
         thread.lanes.last()?.frame.filter(is_left)?;
         let outer = thread.lanes.len().checked_sub(2)?;

@@ -26,7 +26,6 @@ pub(super) struct Halted(Vec<u32>);
 impl Tracer<'_> {
     /// Stops all other threads of a process and tells what they have done.
     pub(super) fn halt(&mut self, task: Task, pid: i32) -> Result<Halted, Error> {
-        let failed = |source| Error::Process { pid, what: "stopping its threads", source };
         let is_other = |(tid, t): &(&i32, &super::process::Thread)| {
             t.pid == pid && **tid != task.0 && !t.ended
         };
@@ -36,10 +35,22 @@ impl Tracer<'_> {
         // One that is about to begin has done nothing yet.
         let mut others = all.clone();
         others.retain(|other| self.threads.get(&other.0).is_some_and(|t| t.begun));
+        self.await_stops(&others, task)?;
+        for other in &others {
+            self.rests(*other)?;
+        }
+        let numbers = all.iter().filter_map(|other| self.threads.get(&other.0));
+        Ok(Halted(numbers.map(|t| t.id).collect()))
+    }
+
+    /// Stops threads and waits until they have, for the sake of one that is stopped. What is seen meanwhile is noticed later.
+    pub(super) fn await_stops(&mut self, others: &[Task], task: Task) -> Result<(), Error> {
+        let failed =
+            |source| Error::Process { pid: task.0, what: "stopping other threads", source };
         // Who waits for a child that has its memory does nothing meanwhile, and does not stop either.
         let waits = |other: &Task| self.threads.get(&other.0).is_some_and(|t| t.waits.is_some());
-        let stopped = |other: &Task| self.later.iter().any(|(of, _)| of == other);
-        let run = others.iter().filter(|other| !waits(other) && !stopped(other));
+        let stopped: HashSet<Task> = self.later.iter().map(|(of, _)| *of).collect();
+        let run = others.iter().filter(|other| !waits(other) && !stopped.contains(other));
         // One that is gone needs no stopping.
         let mut awaited: HashSet<Task> = run.copied().filter(|o| o.interrupt().is_ok()).collect();
         while !awaited.is_empty()
@@ -52,11 +63,7 @@ impl Tracer<'_> {
             }
             awaited.remove(&who);
         }
-        for other in &others {
-            self.rests(*other)?;
-        }
-        let numbers = all.iter().filter_map(|other| self.threads.get(&other.0));
-        Ok(Halted(numbers.map(|t| t.id).collect()))
+        Ok(())
     }
 
     /// Tells what a thread has done that is at rest.

@@ -9,7 +9,7 @@
 use ichnos_base::{GuestVa, SignalInfo};
 use ichnos_rt::{Change, Regs, Resume, Stop, Thread as Task, wait};
 
-use super::buffers::Returns;
+use super::buffers::{Full, Returns};
 use super::follow::Tracer;
 use super::message::{Message, Where};
 use super::process::{Frame, handles};
@@ -31,8 +31,16 @@ const FRAME_RIP: u64 = 8 + 21 * 8;
 impl Tracer<'_> {
     /// A signal is about to be delivered.
     pub(super) fn signal(&mut self, task: Task, signal: i32) -> Result<(), Error> {
-        if signal == SIGSEGV && self.buffer_full(task)? {
-            return self.go_on(task, 0);
+        if signal == SIGSEGV
+            && let Some(full) = self.buffer_full(task)?
+        {
+            return match full {
+                Full::Later if self.listened => {
+                    self.later.push_back((task, Change::Stopped(Stop::Signal(signal))));
+                    Ok(())
+                }
+                _ => self.go_on(task, 0),
+            };
         }
         if signal == SIGTRAP && (self.at_loader(task)? || self.at_beginning(task)?) {
             return self.go_on(task, 0);
@@ -220,8 +228,7 @@ impl Tracer<'_> {
     /// Forgets contexts that were interrupted by handlers which were left by a jump.
     fn forget_left(&mut self, task: Task, is_left: impl Fn(&Frame) -> bool) {
         while let Some((thread, outer, buffer)) = self.left_lane(task, &is_left) {
-            let to = self.filled(outer, buffer);
-            self.tell(Message::Words { thread, lane: outer, buffer, to, last: true });
+            self.tell_last(thread, outer, buffer);
             self.tell(Message::Left { thread, outer });
             self.free_context(outer);
         }

@@ -258,17 +258,19 @@ impl Tracer<'_> {
         let told = &mut process.libraries.told;
         if told.is_empty() {
             told.clone_from(&now);
-            return self.tell(Message::Maps { thread: id, maps: now });
+            return self.tell(Message::Maps { thread: id, gone: Vec::new(), maps: now });
         }
         let (stays, gone) = std::mem::take(told)
             .into_iter()
             .partition::<Vec<_>, _>(|m| !m.is_image() || now.contains(m));
+        // Where there is something again, or still is, nobody saw that there was nothing.
+        let unmapped: Vec<Mapped> = gone.iter().filter(|m| !m.meets(&now)).cloned().collect();
         let new: Vec<Mapped> = now.into_iter().filter(|m| some(m) && !stays.contains(m)).collect();
         *told = stays;
         told.extend(new.iter().cloned());
         let maps: Vec<Mapped> = gone.iter().map(Mapped::forgotten).chain(new).collect();
         if !maps.is_empty() {
-            self.tell(Message::Maps { thread: id, maps });
+            self.tell(Message::Maps { thread: id, gone: unmapped, maps });
         }
     }
 }

@@ -9,11 +9,14 @@ use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
 
-use ichnos_base::{FileOff, GuestVa, Map, MapKind, Protection};
+use ichnos_base::{Event, FileOff, GuestVa, Map, MapKind, Protection};
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Object, elf};
 
 use super::setup::TAP;
+
+/// The name of memory of which nobody knows what it is.
+const NOT_FOLLOWED: &str = "[not followed]";
 
 /// A mapping.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,6 +69,17 @@ impl Mapped {
         self.kind == MapKind::IMAGE
     }
 
+    /// That it is gone, as an event.
+    pub(crate) const fn as_gone(&self) -> Event<'static> {
+        Event::Unmap { start: GuestVa(self.start), len: self.len }
+    }
+
+    /// Whether it shares addresses with one of these; all memory, which is no mapping, does not count.
+    pub(crate) fn meets(&self, others: &[Self]) -> bool {
+        let meets = |m: &Self| m.start < self.start + self.len && self.start < m.start + m.len;
+        others.iter().filter(|m| m.path != NOT_FOLLOWED).any(meets)
+    }
+
     /// That nobody knows what lies there now.
     pub(crate) fn forgotten(&self) -> Self {
         Self { start: self.start, len: self.len, ..all() }
@@ -106,7 +120,7 @@ fn all() -> Mapped {
         kind: MapKind::OTHER,
         offset: 0,
         bias: 0,
-        path: "[not followed]".into(),
+        path: NOT_FOLLOWED.into(),
         build_id: Vec::new(),
     }
 }

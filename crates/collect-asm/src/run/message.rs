@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender};
 
 use ichnos_base::{EndStatus, GuestVa, Mode, SignalInfo, ThreadStart};
 use ichnos_rt::Context;
@@ -80,14 +80,51 @@ pub(crate) enum Message {
     Rests { thread: u32, lane: Context, at: Where },
     /// It was there at this time, in nanoseconds since the recording began.
     Stamp { thread: u32, ns: u64 },
-    /// Its process has these mappings.
-    Maps { thread: u32, maps: Vec<Mapped> },
+    /// Its process has nothing any more where these were, and has these mappings.
+    Maps { thread: u32, gone: Vec<Mapped>, maps: Vec<Mapped> },
     /// It got a new buffer.
     Turnover { thread: u32, moment: Moment },
     /// It begins with its own memory here: that is its handle, by which others wait for its end.
     Handle { thread: u32, handle: u64 },
     /// It ended; so many events were left until it would have been recorded again.
     End { thread: u32, at: Where, status: EndStatus, left: u64 },
+}
+
+impl Message {
+    /// The buffer that is done with when the message is.
+    pub(crate) const fn emptied(&self) -> Option<u32> {
+        match self {
+            Self::Words { buffer, last: true, .. } => Some(*buffer),
+            _ => None,
+        }
+    }
+}
+
+/// Who is told.
+pub(crate) enum Listener {
+    /// The collector, on a thread of its own, who gives buffers back.
+    Collector { tell: Sender<Message>, freed: Receiver<u32> },
+    /// Nobody: buffers are free as soon as they are full.
+    Nobody,
+}
+
+impl Listener {
+    /// Buffers that were given back since the last time.
+    pub(crate) fn freed(&self) -> impl Iterator<Item = u32> {
+        let freed = match self {
+            Self::Collector { freed, .. } => Some(freed.try_iter()),
+            Self::Nobody => None,
+        };
+        freed.into_iter().flatten()
+    }
+
+    /// Waits until a buffer is given back; nothing if none will be.
+    pub(crate) fn next_freed(&self) -> Option<u32> {
+        match self {
+            Self::Collector { freed, .. } => freed.recv().ok(),
+            Self::Nobody => None,
+        }
+    }
 }
 
 /// The way back for buffers.
@@ -102,12 +139,5 @@ impl Buffers {
     pub(crate) fn free(&self, buffer: u32) {
         // If the tracer is gone nobody needs it.
         let _ = self.0.send(buffer);
-    }
-
-    /// Gives a message's buffer back, if that was its last.
-    pub(crate) fn give_back(&self, message: &Message) {
-        if let Message::Words { buffer, last: true, .. } = message {
-            self.free(*buffer);
-        }
     }
 }

@@ -14,6 +14,7 @@ mod follow;
 mod halt;
 mod handler;
 mod images;
+mod kernel;
 mod library;
 mod loading;
 mod maps;
@@ -27,6 +28,7 @@ mod syncing;
 mod table;
 mod tail;
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -40,11 +42,12 @@ use crate::{CodeSize, Error, RecordError};
 pub use choice::{Choice, Events, When};
 use collect::Collector;
 use follow::Tracer;
-use message::{Buffers, Message};
+use message::{Buffers, Listener};
 
-/// How the shared memory is divided: as many buffers as one would want threads at once, of
-/// which only those in use take memory. Larger buffers than two megabytes gave nothing.
-const LAYOUT: Layout = Layout { contexts: 4096, buffers: 1024, buffer_len: 1 << 20 };
+/// How the shared memory is divided: as many buffers as threads would run at once, of which only those in use take memory, and as
+/// many contexts as threads may be alive. Larger buffers change less often, but what is stored leaves the second cache level sooner:
+/// the two cancel out.
+const LAYOUT: Layout = Layout { contexts: 1 << 16, buffers: 1024, buffer_len: 1 << 20 };
 
 /// What to run, and how.
 #[derive(Clone, Debug)]
@@ -61,7 +64,7 @@ pub struct Config {
     /// Whether references may be stored one by one if the sink takes nothing else: less work for the collector, more for
     /// the program.
     pub one_by_one: bool,
-    /// How many buffers all threads share, at least as many as threads at once.
+    /// How many buffers all threads share. If there are more threads than that, those that wait for something lose theirs.
     pub buffers: u32,
     /// What is recorded, if not everything.
     pub choice: Option<Choice>,
@@ -116,10 +119,13 @@ pub fn record<S: Sink>(config: &Config, sink: &mut S) -> Result<Outcome, RecordE
         true => Form::References,
         false => Form::Blocks,
     };
-    run((config, form, clock), |pool, messages, free| {
+    let (tell, messages) = channel();
+    let (give, freed) = channel();
+    run((config, form, clock), Listener::Collector { tell, freed }, |pool| {
+        let free = Buffers::new(give);
         let mut collector = Collector::new(sink, pool, (config, clock));
         for message in messages {
-            if !collector.message(&message, free)? {
+            if !collector.message(&message, &free)? {
                 break;
             }
         }
@@ -134,39 +140,31 @@ pub fn record<S: Sink>(config: &Config, sink: &mut S) -> Result<Outcome, RecordE
 ///
 /// If the program cannot be started or prepared.
 pub fn drain(config: &Config) -> Result<Outcome, Error> {
-    let done = run((config, Form::Blocks, Clock::start()), |_, messages, free| {
-        messages.into_iter().for_each(|message| free.give_back(&message));
-        Ok::<_, RecordError<std::convert::Infallible>>(0)
-    });
+    let asked = (config, Form::Blocks, Clock::start());
+    let done = run(asked, Listener::Nobody, |_| Ok::<_, RecordError<Infallible>>(0));
     done.map_err(|error| match error {
         RecordError::Sink(never) => match never {},
         RecordError::Collector(error) => error,
     })
 }
 
-/// Starts the tracer and lets `consume` have its messages; that answers how many instructions
-/// it recorded.
+/// Starts the tracer and meanwhile lets `consume` work with the memory that is stored into; that answers how many
+/// instructions it recorded.
 fn run<E>(
     (config, form, clock): (&Config, Form, Clock),
-    consume: impl FnOnce(
-        Arc<Pool>,
-        std::sync::mpsc::Receiver<Message>,
-        &Buffers,
-    ) -> Result<u64, RecordError<E>>,
+    listener: Listener,
+    consume: impl FnOnce(Arc<Pool>) -> Result<u64, RecordError<E>>,
 ) -> Result<Outcome, RecordError<E>> {
     let program = config.program.to_string_lossy().into_owned();
     let start = |source| Error::Start { program: program.clone(), source };
     let pool =
         Arc::new(Pool::new(Layout { buffers: config.buffers.max(1), ..LAYOUT }).map_err(start)?);
     let before = times_of_children();
-    let (tell, messages) = channel();
-    let (give, free) = channel();
-    let buffers = Buffers::new(give);
     std::thread::scope(|scope| {
         let shared = Arc::clone(&pool);
         let tracer =
-            scope.spawn(move || Tracer::new((config, form, clock), shared, tell, free).run());
-        let consumed = consume(pool, messages, &buffers);
+            scope.spawn(move || Tracer::new((config, form, clock), shared, listener).run());
+        let consumed = consume(pool);
         let traced = tracer
             .join()
             .unwrap_or_else(|_| Err(start(std::io::Error::other("the tracer failed"))));

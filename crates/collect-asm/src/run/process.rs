@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use ichnos_rt::{Context, Regs};
+use ichnos_rt::{Context, Regs, Thread as Task};
 
 use super::images::Images;
 use super::library::Libraries;
@@ -38,6 +38,8 @@ pub(crate) struct Thread {
     pub(crate) returns: bool,
     /// Its registers, while it waits for a child that has its memory.
     pub(crate) waits: Option<Regs>,
+    /// Where the kernel keeps the number of its processor, if that was looked for and is so.
+    pub(crate) processor: Option<Option<u64>>,
     /// Whether its end was told.
     pub(crate) ended: bool,
 }
@@ -45,7 +47,8 @@ pub(crate) struct Thread {
 /// A context that a thread stores by.
 pub(crate) struct Lane {
     pub(crate) context: Context,
-    pub(crate) buffer: u32,
+    /// Its buffer; nothing until it needs one, if none was free or another thread needed it more.
+    pub(crate) buffer: Option<u32>,
     /// The signal frame under which it runs.
     pub(crate) frame: Option<Frame>,
 }
@@ -95,8 +98,19 @@ pub(crate) fn process_of(tid: i32) -> Option<i32> {
     status(tid, "Tgid:")?.parse().ok()
 }
 
+impl Thread {
+    /// The processor that it was last on, if it is this stopped one. Threads of most C libraries let the kernel keep its number in their
+    /// memory; of others it is found in a file, which takes longer than all else that a new buffer needs.
+    pub(crate) fn processor(&mut self, task: Task) -> Option<u32> {
+        let place = *self.processor.get_or_insert_with(|| task.processor_word());
+        let kept = place.and_then(|at| task.peek(at).ok()).map(|word| word as u32);
+        // Negative while nobody keeps it.
+        kept.filter(|number| i32::try_from(*number).is_ok()).or_else(|| processor_of(task.0))
+    }
+}
+
 /// The processor that a thread was last on.
-pub(crate) fn processor_of(tid: i32) -> Option<u32> {
+fn processor_of(tid: i32) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
     // The name, in brackets, may hold anything; the processor is the 37th word behind it.
     text.rsplit_once(')')?.1.split_whitespace().nth(36)?.parse().ok()

@@ -13,9 +13,9 @@ use super::syncing::{Arguments, Results};
 use super::table::{Extent, Tables};
 use crate::RecordError;
 use crate::code::{
-    BACK, BACK_LEN, Block, CALLED, CALLED_LEN, ENTERED, ENTERED_LEN, Form, Kind, REFERENCE_LEN,
-    RESUMED, RESUMED_LEN, RETURNED, RETURNED_LEN, SWITCHED_OFF, SWITCHED_OFF_LEN, SWITCHED_ON,
-    SWITCHED_ON_LEN, TAG, kind_of_tag, turns_of_tag,
+    ANSWERED, ANSWERED_LEN, ASKED, ASKED_LEN, BACK, BACK_LEN, Block, CALLED, CALLED_LEN, ENTERED,
+    ENTERED_LEN, Form, Kind, REFERENCE_LEN, RESUMED, RESUMED_LEN, RETURNED, RETURNED_LEN,
+    SWITCHED_OFF, SWITCHED_OFF_LEN, SWITCHED_ON, SWITCHED_ON_LEN, TAG, kind_of_tag, turns_of_tag,
 };
 use crate::note::{u32_at, u64_at};
 
@@ -44,6 +44,13 @@ pub(super) struct Place {
     held: Option<(usize, usize)>,
     /// The turns that it was told to have had.
     left: Option<usize>,
+}
+
+impl Place {
+    /// The block that is held.
+    pub(super) fn block(&self, of: &Lane) -> Option<usize> {
+        self.held.map(|(number, _)| number).or_else(|| of.held.as_ref().map(|held| held.block))
+    }
 }
 
 impl Reading<'_> {
@@ -318,6 +325,18 @@ impl Reading<'_> {
                 let site = u32_at(self.bytes, at + TAG).unwrap_or(u32::MAX);
                 self.returned((site, stored), place, (state, of), told)?;
                 Ok(RETURNED_LEN)
+            }
+            ASKED => {
+                let mut passed = [0; 7];
+                for (i, passed) in passed.iter_mut().enumerate() {
+                    *passed = word(TAG + 8 * i)?;
+                }
+                self.asked(passed, place, (state, of), told)?;
+                Ok(ASKED_LEN)
+            }
+            ANSWERED => {
+                self.answered(word(TAG)?, place, (state, of), told)?;
+                Ok(ANSWERED_LEN)
             }
             _ => Err(self.bad(place, "there is no such tag")),
         }

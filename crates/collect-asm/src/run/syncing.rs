@@ -109,6 +109,6 @@ impl Reading<'_> {
 }
 
 /// Whether a thread is in the copy that records nothing.
-fn is_passed_over<S: Sink>(of: &Lane, told: &Told<'_, S>) -> bool {
+pub(super) fn is_passed_over<S: Sink>(of: &Lane, told: &Told<'_, S>) -> bool {
     told.plan.is_some() && of.side.mode == Mode::Exec
 }

@@ -69,9 +69,10 @@ impl Tracer<'_> {
         let images = self.processes.get(&thread.pid).map(|p| &p.images);
         let Some((images, lane)) = images.zip(thread.lanes.last()) else { return false };
         let mut stored = [0; CALLED_LEN];
-        let end = self.filled(lane.context, lane.buffer);
+        let Some(buffer) = lane.buffer else { return false };
+        let end = self.filled(lane.context, buffer);
         let Some(from) = end.checked_sub(CALLED_LEN as u64) else { return false };
-        self.pool.read(self.pool.layout().buffer(lane.buffer) + from, &mut stored);
+        self.pool.read(self.pool.layout().buffer(buffer) + from, &mut stored);
         let site = u32_at(&stored, TAG).and_then(|number| images.call(number));
         let is_tail = site.is_some_and(|s| s.back.is_none() && s.function.operation.returns());
         let stack = u64_at(&stored, CALLED_LEN - 8).unwrap_or(0);
