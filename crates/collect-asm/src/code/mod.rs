@@ -34,6 +34,7 @@ pub(crate) use hook::{ENOUGH as HOOKED, HOOK_LEN, Listed, NAME as FIND_OBJECT, h
 pub(crate) use image::{Image, Loading, imports, may_have_notes, symbol};
 pub(crate) use plot::{Numbers, PAGE, Plot, Room};
 pub(crate) use reference::{Form, Kind, Midway, REFERENCE_LEN, kind_of_tag};
+pub(crate) use region::TARGET;
 pub(crate) use roadmap::{Block, Exit, Op};
 pub(crate) use switch::{
     BACK, BACK_LEN, COUNT, RESUMED, RESUMED_LEN, STATE, SWITCHED_OFF, SWITCHED_OFF_LEN,

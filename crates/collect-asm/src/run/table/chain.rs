@@ -62,6 +62,8 @@ struct Node {
     followers: Followers,
     head: Head,
     returns: Range<u32>,
+    /// Whether there is a loop among the blocks without the last.
+    has_loops: bool,
 }
 
 /// A node that was reached.
@@ -77,6 +79,8 @@ pub(in crate::run) struct Reached {
     pub(in crate::run) words: usize,
     pub(in crate::run) end: usize,
     pub(in crate::run) events: u64,
+    /// Whether there is a loop among the others.
+    pub(in crate::run) has_loops: bool,
 }
 
 impl Chains {
@@ -136,6 +140,7 @@ impl Tables {
             words: node.at as usize,
             end: (node.at + node.len) as usize,
             events: u64::from(node.events),
+            has_loops: node.has_loops,
         })
     }
 
@@ -200,6 +205,8 @@ impl Tables {
         let (entry, len, event) = (met.entry, met.len, met.event);
         let at = before + blocks(last)?.len + TAG;
         let mut maker = Maker::chain(&path, entry, (made, TAG))?;
+        let has_loops = path.iter().any(|block| block.turns > 1);
+        maker.drop_unused(Last::Fixed(entry));
         let returns = append(&mut self.chains.returns, std::mem::take(&mut maker.returns))?;
         Some(Node {
             number: u32::try_from(number).ok()?,
@@ -212,6 +219,7 @@ impl Tables {
             followers: Followers::NOBODY,
             head: self.keep(maker, Last::Fixed(entry))?,
             returns,
+            has_loops,
         })
     }
 }
