@@ -99,7 +99,7 @@ pub(super) struct Thread {
 
 impl Thread {
     /// Which registers a sink has to be told, that is about to get executions of a context; then it knows them.
-    pub(super) fn to_tell(&mut self, of: &mut Lane) -> Changed {
+    pub(super) fn changes_to_tell(&mut self, of: &mut Lane) -> Changed {
         let same = self.told.replace(of.context) == Some(of.context);
         let changed = std::mem::replace(&mut of.changed, Changed::Nothing);
         if same { changed } else { Changed::All }
@@ -136,8 +136,8 @@ impl<'a, S: Sink> Collector<'a, S> {
         let records = Vec::with_capacity(2 * BATCH);
         let plan = Plan::new(config, clock);
         let made = match () {
-            () if sink.takes_raw() => Made::Nothing,
             () if sink.takes_references() => Made::References,
+            () if sink.takes_raw() => Made::Nothing,
             () => Made::All,
         };
         let raw = (made == Made::Nothing).then(Gathered::new);
@@ -476,7 +476,7 @@ impl<S: Sink> Told<'_, S> {
             && is_planned(block)
         {
             if raw.is_empty() {
-                raw.open(&known, state.to_tell(of));
+                raw.open(&known, state.changes_to_tell(of));
             }
             match block.payload {
                 Some(_) => raw.put_varying((number, block), words, &out.records),

@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use ichnos_base::{
-    Address, ExitKind, GuestVa, Leave, Record, Ref, RefKind, Register, Slot, Step, Sum, Value,
-    Width,
+    AccessFlags, Address, ExitKind, GuestVa, Leave, Record, Ref, RefKind, Register, Slot, Step,
+    Sum, Value, Width,
 };
 use ichnos_lift::FS;
 use ichnos_trace::MAX_STEPS;
@@ -295,7 +295,7 @@ fn put_runs(records: &[Record], out: &mut Vec<u8>) {
     out[head..head + 4].copy_from_slice(&count.to_le_bytes());
 }
 
-type Reference = (RefKind, ichnos_base::AccessFlags, u32, GuestVa);
+type Reference = (RefKind, AccessFlags, u32, GuestVa);
 
 /// How many turns of so many lanes references begin with.
 fn turns_in(references: &[Reference], lanes: usize) -> usize {
@@ -314,3 +314,6 @@ fn turns_in(references: &[Reference], lanes: usize) -> usize {
     };
     (0..).zip(turns).take_while(|(turn, references)| is_next(*turn, references)).count()
 }
+
+#[cfg(test)]
+mod tests;

@@ -126,7 +126,7 @@ impl Reading<'_> {
                 if let Some(raw) = &mut told.raw
                     && let Some(Extent { len, turns: most, entry, .. }) = self.tables.get(before)
                 {
-                    fresh.inspect(|known| raw.open(known, state.to_tell(of)));
+                    fresh.inspect(|known| raw.open(known, state.changes_to_tell(of)));
                     if left.is_some() {
                         let turns = turns_of(most, left, next == entry);
                         raw.put_turns(before, rest.get(..len).unwrap_or_default(), (turns, most));
@@ -238,7 +238,7 @@ impl Reading<'_> {
                 state.at = Some(reached.entry);
                 of.side.seen += reached.events;
                 if let Some(raw) = &mut told.raw {
-                    fresh.inspect(|known| raw.open(known, state.to_tell(of)));
+                    fresh.inspect(|known| raw.open(known, state.changes_to_tell(of)));
                     let these = words - TAG..words + reached.words - TAG;
                     raw.put(self.tables, these, (reached.entry, reached.has_loops));
                 }
@@ -252,7 +252,7 @@ impl Reading<'_> {
             let Some(to) = played else { break };
             state.at = Some(to);
             if let Some(raw) = &mut told.raw {
-                fresh.inspect(|known| raw.open(known, state.to_tell(of)));
+                fresh.inspect(|known| raw.open(known, state.changes_to_tell(of)));
                 let is_loop = self.tables.get(before).is_some_and(|extent| extent.turns > 1);
                 raw.put(self.tables, words - TAG..at, (entry, is_loop));
                 raw.leads(to);
