@@ -8,10 +8,15 @@ use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::path::Path;
 
-use ichnos_base::{Batch, EndStatus, Event, GuestVa, MapKind, Protection, Record, Sink, ThreadId};
+use ichnos_base::{
+    About, Batch, EndStatus, Event, GuestVa, Isa, MapKind, Protection, Record, Sink, Source,
+    ThreadId,
+};
 use ichnos_collect_asm as asm;
 use ichnos_collect_step as step;
 use ichnos_flow::Level;
+use ichnos_replay::Replay;
+use ichnos_trace::{Options, Reader, Writer};
 
 /// A program or library: where its noted functions lie in its file, and by how much it was moved, if it is there.
 pub struct Image {
@@ -142,6 +147,19 @@ pub struct Compared {
     pub gaps: usize,
 }
 
+/// Records a program into a trace with many chunks, and plays it.
+fn store(config: &asm::Config, sink: &mut Keep) -> asm::Outcome {
+    let mut options = Options::default();
+    options.chunk_insns = 10_000;
+    let mut writer = Writer::new(Vec::new(), options).expect("a writer");
+    writer.begin(&About { isa: Isa::X86_64, ..About::default() }).expect("it begins");
+    let recorded = asm::record(config, &mut writer).expect("it can be recorded");
+    let reader = Reader::from_bytes(writer.into_inner()).expect("a trace");
+    assert_eq!(reader.totals().insns, recorded.insns, "instructions that were counted");
+    Replay::new(&reader).drive(sink).expect("it can be played");
+    recorded
+}
+
 /// A program that was single-stepped.
 pub struct Stepped {
     program: OsString,
@@ -173,12 +191,20 @@ impl Stepped {
         Self { program, args: args.to_vec(), status: outcome.status, kept }
     }
 
-    /// Records the program inline; panics where that differs.
+    /// Records the program inline, once record by record and once into a trace, which takes what threads stored; panics where
+    /// either differs.
     pub fn compare(&self, level: Level) -> Compared {
-        let mut inline = Keep::default();
         let mut config = asm::Config::new(&self.program, self.args.iter().cloned());
         config.level = level;
+        let mut stored = Keep::default();
+        let recorded = store(&config, &mut stored);
+        self.equals(&recorded, stored);
+        let mut inline = Keep::default();
         let recorded = asm::record(&config, &mut inline).expect("it can be recorded");
+        self.equals(&recorded, inline)
+    }
+
+    fn equals(&self, recorded: &asm::Outcome, mut inline: Keep) -> Compared {
         assert_eq!(recorded.status, self.status, "the program ended otherwise");
         inline.threads.retain(|_, records| !records.is_empty());
         let numbers = |kept: &Keep| kept.threads.keys().copied().collect::<Vec<_>>();

@@ -36,6 +36,7 @@ pub(crate) use image::{Image, Loading, imports, may_have_notes, symbol};
 pub(crate) use kernel::{ANSWERED, ANSWERED_LEN, ASKED, ASKED_LEN};
 pub(crate) use plot::{Numbers, PAGE, Plot, Room};
 pub(crate) use reference::{Form, Kind, Midway, REFERENCE_LEN, kind_of_tag};
+pub(crate) use region::TARGET;
 pub(crate) use roadmap::{Block, Exit, Op};
 pub(crate) use switch::{
     BACK, BACK_LEN, COUNT, RESUMED, RESUMED_LEN, STATE, SWITCHED_OFF, SWITCHED_OFF_LEN,

@@ -1,11 +1,13 @@
 //! Messages into a sink.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use ichnos_base::{
-    Batch, Code, EndStatus, Event, GapReason, GuestVa, Mode, ProcessId, Sink, ThreadId, ThreadStart,
+    Batch, Code, EndStatus, Event, GapReason, GuestVa, Mode, Plan as Planned, ProcessId, Raw, Sink,
+    ThreadId, ThreadStart,
 };
 use ichnos_rt::{Clock, Context, Pool};
 use ichnos_sync::Held;
@@ -14,12 +16,13 @@ use super::Config;
 use super::images::Images;
 use super::maps::Mapped;
 use super::message::{Buffers, Message, Moment, Where};
+use super::raw::{Changed, Gathered, is_planned, silent, steps};
 use super::reading::Reading;
 use super::sides::{Plan, Side};
-use super::stream::{self, Made, Out, Played, Shadow, Until, turns};
+use super::stream::{self, Done, Made, Out, Played, Shadow, Until, turns};
 use super::syncing::Begun;
 use super::table::{BEHIND, Tables};
-use crate::code::Copy;
+use crate::code::{Block, Copy};
 use crate::{Error, RecordError};
 
 /// The number of the mark that tells that all threads were stopped for want of a buffer.
@@ -27,6 +30,8 @@ const STARVED: u64 = 1;
 
 /// Records are handed on when there are so many: what a sink makes of them stays in the first cache level.
 pub(super) const BATCH: usize = 1024;
+/// So are executions of so many instructions.
+pub(super) const MANY: u64 = 1 << 20;
 
 /// Turns messages into records and events.
 pub(crate) struct Collector<'a, S: Sink> {
@@ -34,13 +39,17 @@ pub(crate) struct Collector<'a, S: Sink> {
     pool: Arc<Pool>,
     processes: HashMap<u32, Process>,
     threads: HashMap<u32, Thread>,
-    bytes: Vec<u8>,
+    bytes: Rc<Vec<u8>>,
 }
 
 /// What is handed to the sink.
 pub(super) struct Told<'a, S: Sink> {
     sink: &'a mut S,
     pub(super) out: Out,
+    /// Executions, if they are told as they were stored.
+    pub(super) raw: Option<Gathered>,
+    /// The processes of which the silent blocks were told.
+    silent: HashSet<u32>,
     insns: u64,
     go_on: bool,
     /// How threads switch, if they do.
@@ -58,6 +67,8 @@ struct Process {
     shared: bool,
     /// Its threads, by their handles.
     handles: HashMap<u64, u32>,
+    /// How many blocks were planned, or could have been, of programs that it had before.
+    base: u32,
 }
 
 impl Process {
@@ -83,9 +94,23 @@ pub(super) struct Thread {
     clock: u64,
     /// The processor that it was last seen on.
     cpu: Option<u32>,
+    /// The context whose executions were last told as they were stored.
+    told: Option<Context>,
+}
+
+impl Thread {
+    /// Which registers a sink has to be told, that is about to get executions of a context; then it knows them.
+    pub(super) fn changes_to_tell(&mut self, of: &mut Lane) -> Changed {
+        let same = self.told.replace(of.context) == Some(of.context);
+        let changed = std::mem::replace(&mut of.changed, Changed::Nothing);
+        if same { changed } else { Changed::All }
+    }
 }
 
 pub(super) struct Lane {
+    context: Context,
+    /// Which registers changed since the sink was told executions.
+    pub(super) changed: Changed,
     pub(super) shadow: Shadow,
     pub(super) held: Option<stream::Held>,
     pub(super) entered: Option<[u64; 3]>,
@@ -99,9 +124,10 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    fn new(shadow: Shadow, side: Side) -> Self {
+    fn new(context: Context, shadow: Shadow, side: Side) -> Self {
         let (held, entered, begun, asked) = (None, None, None, None);
-        Self { shadow, held, entered, side, begun, asked, buffer: u32::MAX, parsed: 0 }
+        let (changed, buffer, parsed) = (Changed::All, u32::MAX, 0);
+        Self { context, changed, shadow, held, entered, side, begun, asked, buffer, parsed }
     }
 }
 
@@ -112,9 +138,15 @@ impl<'a, S: Sink> Collector<'a, S> {
     pub(crate) fn new(sink: &'a mut S, pool: Arc<Pool>, (config, clock): (&Config, Clock)) -> Self {
         let records = Vec::with_capacity(2 * BATCH);
         let plan = Plan::new(config, clock);
-        let made = if sink.takes_references() { Made::References } else { Made::All };
+        let made = match () {
+            () if sink.takes_references() => Made::References,
+            () if sink.takes_raw() => Made::Nothing,
+            () => Made::All,
+        };
+        let raw = (made == Made::Nothing).then(Gathered::new);
         let out = Out { records, insns: 0, made };
-        let told = Told { sink, out, insns: 0, go_on: true, plan, clock };
+        let silent = HashSet::new();
+        let told = Told { sink, out, raw, silent, insns: 0, go_on: true, plan, clock };
         let (processes, threads, bytes) = Default::default();
         Self { told, pool, processes, threads, bytes }
     }
@@ -131,7 +163,9 @@ impl<'a, S: Sink> Collector<'a, S> {
             }
             Message::Exec { thread, path } => self.exec(*thread, path)?,
             Message::Program { process, images } => {
-                let mut known = Process { images: images.clone(), ..Process::default() };
+                let before = self.processes.get(process);
+                let base = before.map_or(0, |p| p.base + p.images.next().block);
+                let mut known = Process { images: images.clone(), base, ..Process::default() };
                 for copy in images.all() {
                     known.learn(copy);
                 }
@@ -166,7 +200,7 @@ impl<'a, S: Sink> Collector<'a, S> {
                 let begun = Side::new(self.told.plan.as_ref());
                 let plan = self.told.plan.as_ref();
                 let side = lane.map_or(begun, |l| l.side).in_handler(plan, *mode);
-                state.lanes.insert(*inner, Lane::new(shadow, side));
+                state.lanes.insert(*inner, Lane::new(*inner, shadow, side));
                 state.now = *inner;
             }
             Message::SignalReturn { thread, at, inner, outer, pc } => {
@@ -249,10 +283,11 @@ impl<'a, S: Sink> Collector<'a, S> {
         if let Some(process) = self.processes.get_mut(&start.process.0) {
             process.shared |= shared;
         }
-        let lanes = HashMap::from([(lane, Lane::new(shadow, side))]);
+        let lanes = HashMap::from([(lane, Lane::new(lane, shadow, side))]);
         let process = start.process.0;
-        let (insns, at, cpu, mode, clock) = (0, None, None, None, 0);
-        let mut state = Thread { process, insns, at, lanes, now: lane, mode, held, clock, cpu };
+        let (insns, at, cpu, mode, clock, told) = (0, None, None, None, 0, None);
+        let now = lane;
+        let mut state = Thread { process, insns, at, lanes, now, mode, held, clock, cpu, told };
         self.told.event(thread, Some(&mut state), &Event::ThreadStart(start))?;
         self.told.mode(thread, &mut state, side.mode)?;
         self.threads.insert(thread, state);
@@ -290,7 +325,7 @@ impl<'a, S: Sink> Collector<'a, S> {
         (state.at, state.held) = (None, Held::default());
         let buffer = state.lanes.get(&now).map(|l| (l.buffer, l.parsed));
         let side = Side::new(self.told.plan.as_ref());
-        let mut lane = Lane::new(Shadow::new(), side);
+        let mut lane = Lane::new(now, Shadow::new(), side);
         (lane.buffer, lane.parsed) = buffer.unwrap_or((lane.buffer, lane.parsed));
         state.lanes = HashMap::from([(now, lane)]);
         self.told.mode(thread, state, side.mode)
@@ -352,8 +387,16 @@ impl<'a, S: Sink> Collector<'a, S> {
             Where::Outside(_) | Where::Exec(_) => (Until::Outside, 0),
             Where::Unknown => (Until::Unknown, 0),
         };
-        let out = &mut self.told.out;
-        match of.shadow.play(block, &held.words, (held.done, turns), until, out) {
+        let (number, done) = (held.block, (held.done, turns));
+        let Some(mut of) = state.lanes.remove(&lane) else { return Ok(()) };
+        let played = self.told.play(
+            thread,
+            (state, &mut of),
+            (number, block, held.words.as_slice()),
+            done,
+            until,
+        )?;
+        match played {
             Played::Over(at) => state.at = at,
             Played::Paused(done) => {
                 held.done = done;
@@ -361,6 +404,7 @@ impl<'a, S: Sink> Collector<'a, S> {
                 of.held = Some(held);
             }
         }
+        state.lanes.insert(lane, of);
         self.told.flush(thread, state)
     }
 
@@ -383,18 +427,26 @@ impl<'a, S: Sink> Collector<'a, S> {
         }
         let start = of.parsed;
         let len = usize::try_from(to.saturating_sub(start)).unwrap_or(0);
-        self.bytes.resize(len + BEHIND, 0);
-        let Some(bytes) = self.bytes.get_mut(..len) else { return Ok(()) };
+        let bytes = Rc::make_mut(&mut self.bytes);
+        bytes.resize(len + BEHIND, 0);
+        let Some(bytes) = bytes.get_mut(..len) else { return Ok(()) };
         if !self.pool.read(base + start, bytes) {
             return Err(broken(thread, start, "the words lie outside the buffer"));
         }
         of.parsed = to.max(start);
-        let Process { images, tables, shared, handles } = process;
+        let Process { images, tables, shared, handles, base } = process;
         let alone = !*shared;
+        if let Some(raw) = &mut self.told.raw {
+            raw.read(Rc::clone(&self.bytes), *base);
+        }
         let bytes = &self.bytes;
         let mut reading = Reading { images, tables, start, bytes, len, alone, handles };
         reading.all(thread, state, lane, &mut self.told)?;
-        self.told.flush(thread, state)
+        self.told.flush(thread, state)?;
+        if let Some(raw) = &mut self.told.raw {
+            raw.read(Rc::default(), *base);
+        }
+        Ok(())
     }
 }
 
@@ -403,7 +455,90 @@ pub(super) fn broken<E>(thread: u32, at: u64, why: &'static str) -> RecordError<
 }
 
 impl<S: Sink> Told<'_, S> {
+    /// Whether the next execution that is gathered is the first.
+    #[inline]
+    pub(super) fn is_fresh(&self) -> bool {
+        self.raw.as_ref().is_some_and(Gathered::is_empty)
+    }
+
+    /// Plays a block step by step from where it stands, with so many turns finished before the one that `until` is about.
+    pub(super) fn play(
+        &mut self,
+        thread: u32,
+        (state, of): (&mut Thread, &mut Lane),
+        (number, block, words): (usize, &Block, &[u8]),
+        (done, turns): (Done, usize),
+        until: Until,
+    ) -> Result<Played, S::Error> {
+        let Some(raw) = &mut self.raw else {
+            return Ok(of.shadow.play(block, words, (done, turns), until, &mut self.out));
+        };
+        let known = of.shadow.known();
+        let mut out = Out::new(Made::All);
+        let played = of.shadow.play(block, words, (done, turns), until, &mut out);
+        if let Played::Over(Some(at)) = played
+            && !matches!(until, Until::Cut(_))
+            && done == Done::nothing(block)
+            && is_planned(block)
+        {
+            if raw.is_empty() {
+                raw.open(&known, state.changes_to_tell(of));
+            }
+            match block.payload {
+                Some(_) => raw.put_varying((number, block), words, &out.records),
+                None => raw.put_turns(number, words, (turns, block.turns)),
+            }
+            raw.leads(at);
+            self.out.insns += out.insns;
+            return Ok(played);
+        }
+        // Part of a block is told by its records.
+        self.flush(thread, state)?;
+        of.changed = Changed::All;
+        self.tell_code(thread, state, (block.entry, &block.code))?;
+        (self.out.records, self.out.insns) = (out.records, out.insns);
+        self.flush(thread, state)?;
+        Ok(played)
+    }
+
+    /// Tells a block that nobody of a thread's process has been to, if executions are told as they were stored.
+    pub(super) fn planned(
+        &mut self,
+        state: &Thread,
+        (number, block): (usize, &Block),
+    ) -> Result<(), S::Error> {
+        let Some(raw) = &self.raw else { return Ok(()) };
+        let process = ProcessId(state.process);
+        if self.silent.insert(state.process) {
+            for (identifier, steps) in silent() {
+                let (entry, steps, code) = (GuestVa(0), &*steps, &[][..]);
+                let plan = Planned { identifier, process, entry, steps, code };
+                self.go_on &= self.sink.plan(&plan).map_err(RecordError::Sink)?;
+            }
+        }
+        let (identifier, entry) = (raw.identifier(number), block.entry);
+        let (steps, code) = (&*steps(block), &*block.code);
+        let plan = Planned { identifier, process, entry, steps, code };
+        self.go_on &= self.sink.plan(&plan).map_err(RecordError::Sink)?;
+        Ok(())
+    }
+
     pub(super) fn flush(&mut self, thread: u32, state: &mut Thread) -> Result<(), S::Error> {
+        if let Some(raw) = self.raw.as_mut().filter(|raw| !raw.is_empty()) {
+            let (bytes, registers, leave) = raw.all();
+            let told = Raw {
+                thread: ThreadId(thread),
+                process: ProcessId(state.process),
+                insns_before: state.insns,
+                insns: self.out.insns,
+                registers: Some(registers),
+                follows: None,
+                bytes,
+                leave,
+            };
+            self.go_on &= self.sink.raw(&told).map_err(RecordError::Sink)?;
+            raw.clear();
+        }
         if !self.out.records.is_empty() {
             let batch = Batch::new(ThreadId(thread), state.insns, &self.out.records);
             self.go_on &= self.sink.records(&batch).map_err(RecordError::Sink)?;
@@ -428,7 +563,17 @@ impl<S: Sink> Told<'_, S> {
         Ok(())
     }
 
+    /// A block's code, which belongs to its plan if there is one.
     pub(super) fn code(
+        &mut self,
+        thread: u32,
+        state: &mut Thread,
+        code: (GuestVa, &[u8]),
+    ) -> Result<(), S::Error> {
+        if self.raw.is_some() { Ok(()) } else { self.tell_code(thread, state, code) }
+    }
+
+    fn tell_code(
         &mut self,
         thread: u32,
         state: &mut Thread,

@@ -20,6 +20,7 @@ mod loading;
 mod maps;
 mod message;
 mod process;
+mod raw;
 mod reading;
 mod setup;
 mod sides;

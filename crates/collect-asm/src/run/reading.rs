@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use ichnos_base::{Event, GuestVa, Mode, Record, Sink};
 use ichnos_rt::Context;
 
-use super::collect::{BATCH, Lane, Result, Thread, Told, broken};
+use super::collect::{BATCH, Lane, MANY, Result, Thread, Told, broken};
 use super::images::Images;
-use super::stream::{Done, Held, Played, Until, turns};
+use super::raw::{Changed, is_planned};
+use super::stream::{Done, Held, Played, Until, turns, turns_of};
 use super::syncing::{Arguments, Results};
 use super::table::{Extent, Tables};
 use crate::RecordError;
@@ -123,22 +124,36 @@ impl Reading<'_> {
     ) -> Result<(), S::Error> {
         let left = place.left.take();
         let until = Until::Next(next);
-        let out = &mut told.out;
         let played = if let Some((before, words)) = place.held.take() {
             let rest = self.bytes.get(words..).unwrap_or_default();
+            let fresh = told.is_fresh().then(|| of.shadow.known());
+            let out = &mut told.out;
             if let Some(at) = of.shadow.pass(self.tables, before, (rest, left, next), out) {
                 state.at = Some(at);
+                if let Some(raw) = &mut told.raw
+                    && let Some(Extent { len, turns: most, entry, .. }) = self.tables.get(before)
+                {
+                    fresh.inspect(|known| raw.open(known, state.changes_to_tell(of)));
+                    if left.is_some() {
+                        let turns = turns_of(most, left, next == entry);
+                        raw.put_turns(before, rest.get(..len).unwrap_or_default(), (turns, most));
+                    } else {
+                        raw.put(self.tables, words - TAG..words + len, (next, most > 1));
+                    }
+                    raw.leads(at);
+                }
                 return Ok(());
             }
             let Some(previous) = self.images.block(before) else { return Ok(()) };
             let words = self.bytes.get(words..words + previous.len).unwrap_or_default();
             let done = (Done::nothing(previous), turns(previous, left, next));
-            of.shadow.play(previous, words, done, until, out)
+            told.play(place.thread, (state, of), (before, previous, words), done, until)?
         } else if let Some(held) = of.held.take() {
             let previous = self.images.block(held.block);
             let previous = previous.ok_or_else(|| self.bad(place, "there is no such block"))?;
             let done = (held.done, turns(previous, left, next));
-            of.shadow.play(previous, &held.words, done, until, out)
+            let block = (held.block, previous, held.words.as_slice());
+            told.play(place.thread, (state, of), block, done, until)?
         } else {
             return Ok(());
         };
@@ -156,7 +171,7 @@ impl Reading<'_> {
         told: &mut Told<'_, S>,
     ) -> Result<(), S::Error> {
         let number = (tag as usize).wrapping_sub(1);
-        let Some(Extent { entry, len, is_event, is_new }) = self.tables.get(number) else {
+        let Some(Extent { entry, len, is_event, is_new, .. }) = self.tables.get(number) else {
             return Err(self.bad(place, "there is no such block"));
         };
         self.close(entry, place, (state, of), told)?;
@@ -166,6 +181,10 @@ impl Reading<'_> {
         }
         of.side.fresh = false;
         if let Some([rsp, back, fs]) = of.entered.take() {
+            if told.raw.is_some() && of.shadow.stack() != (rsp, fs) {
+                told.flush(place.thread, state)?;
+                of.changed = of.changed.max(Changed::Stack);
+            }
             match self.images.hold(back) {
                 true => of.shadow.called(rsp, fs),
                 false => of.shadow.entered(rsp, GuestVa(back), fs),
@@ -175,12 +194,18 @@ impl Reading<'_> {
         if is_new {
             let block = self.images.block(number);
             let block = block.ok_or_else(|| self.bad(place, "there is no such block"))?;
-            self.tables.meet(number, block, told.out.made);
+            // What cannot be planned is told by its records.
+            if told.raw.is_none() || is_planned(block) {
+                self.tables.meet(number, block, told.out.made);
+                told.planned(state, (number, block))?;
+            } else {
+                self.tables.meet_steps(number);
+            }
             told.code(place.thread, state, (entry, &block.code))?;
         }
         place.held = Some((number, place.at + TAG));
         place.at += TAG + len;
-        if told.out.records.len() >= BATCH {
+        if told.out.records.len() >= BATCH || told.out.insns >= MANY {
             told.flush(place.thread, state)?;
         }
         Ok(())
@@ -198,11 +223,14 @@ impl Reading<'_> {
         let mut at = place.at;
         let mut link = None;
         while told.out.records.len() < BATCH
+            && told.out.insns < MANY
             && at + TAG <= self.len
             && let Some(tag) = u32_at(self.bytes, at)
             && let number = (tag as usize).wrapping_sub(1)
-            && let Some(Extent { entry, len, is_event, is_new: false }) = self.tables.get(number)
+            && let Some(Extent { entry, len, turns: _, is_event, is_new: false }) =
+                self.tables.get(number)
         {
+            let fresh = told.is_fresh().then(|| of.shadow.known());
             let rest = self.bytes.get(words..).unwrap_or_default();
             let images = self.images;
             let blocks = |number: usize| images.block(number);
@@ -216,6 +244,11 @@ impl Reading<'_> {
             {
                 state.at = Some(reached.entry);
                 of.side.seen += reached.events;
+                if let Some(raw) = &mut told.raw {
+                    fresh.inspect(|known| raw.open(known, state.changes_to_tell(of)));
+                    let these = words - TAG..words + reached.words - TAG;
+                    raw.put(self.tables, these, (reached.entry, reached.has_loops));
+                }
                 (before, at) = (reached.number, words + reached.end);
                 words += reached.words;
                 link = Some(chain);
@@ -225,6 +258,12 @@ impl Reading<'_> {
             let played = of.shadow.pass(self.tables, before, (rest, None, entry), &mut told.out);
             let Some(to) = played else { break };
             state.at = Some(to);
+            if let Some(raw) = &mut told.raw {
+                fresh.inspect(|known| raw.open(known, state.changes_to_tell(of)));
+                let is_loop = self.tables.get(before).is_some_and(|extent| extent.turns > 1);
+                raw.put(self.tables, words - TAG..at, (entry, is_loop));
+                raw.leads(to);
+            }
             if to != entry {
                 told.gap(place.thread, state)?;
             }
@@ -297,6 +336,10 @@ impl Reading<'_> {
                 let identifier = u32_at(self.bytes, at + TAG).unwrap_or(0);
                 let entry = self.block_of(identifier, place)?.1.entry;
                 self.close(entry, place, (state, of), told)?;
+                if told.raw.is_some() {
+                    told.flush(place.thread, state)?;
+                    of.changed = Changed::All;
+                }
                 of.shadow.resumed(&registers, fs);
                 of.entered = None;
                 Ok(RESUMED_LEN)

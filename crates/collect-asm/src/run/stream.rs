@@ -9,6 +9,7 @@
 use ichnos_base::{GuestVa, Record};
 use ichnos_trace::Register;
 
+use super::raw::{KNOWN, Known};
 use super::table::{FS, Left, Link, Reached, SLOTS, Tables, evaluate, total};
 use crate::code::{Block, Exit, Op};
 use crate::note::{u32_at, u64_at};
@@ -110,13 +111,27 @@ pub(crate) enum Made {
     All,
     /// References alone.
     References,
+    /// None; registers are followed and instructions counted.
+    Nothing,
 }
 
 impl Out {
+    /// Nothing yet.
+    pub(crate) const fn new(made: Made) -> Self {
+        Self { records: Vec::new(), insns: 0, made }
+    }
+
     #[inline]
     fn insn(&mut self, record: Record) {
         self.insns += 1;
         self.other(record);
+    }
+
+    #[inline]
+    fn reference(&mut self, record: Record) {
+        if self.made != Made::Nothing {
+            self.records.push(record);
+        }
     }
 
     /// What is no reference.
@@ -267,11 +282,11 @@ impl Shadow {
                 }
                 Op::Ref(kind, flags, size, sum) => {
                     self.last = total(sum, &self.slots);
-                    out.records.push(kind.record(flags, size, GuestVa(self.last)));
+                    out.reference(kind.record(flags, size, GuestVa(self.last)));
                 }
                 Op::FsRef(kind, flags, size, sum) => {
                     let addr = total(sum, &self.slots).wrapping_add(self.fs());
-                    out.records.push(kind.record(flags, size, GuestVa(addr)));
+                    out.reference(kind.record(flags, size, GuestVa(addr)));
                 }
                 Op::Derive(register, value) => {
                     *self.register(register) = evaluate(value, &self.slots);
@@ -279,7 +294,9 @@ impl Shadow {
                 Op::Forget(register) => *self.register(register) = 0,
                 Op::Target(sum) => self.target = GuestVa(total(sum, &self.slots)),
                 Op::Flex => {
-                    if let Some(payload) = &block.payload {
+                    if let Some(payload) =
+                        block.payload.as_ref().filter(|_| out.made != Made::Nothing)
+                    {
                         let from = block.len - payload.len();
                         payload.evaluate(
                             words.get(from..).unwrap_or_default(),
@@ -348,6 +365,17 @@ impl Shadow {
 
     pub(super) fn register(&mut self, register: Register) -> &mut u64 {
         &mut self.slots[usize::from(register.0) % Register::COUNT]
+    }
+
+    /// The registers that are known across blocks.
+    pub(super) fn known(&self) -> Known {
+        let slot = |r: Register| if r == ichnos_lift::FS { FS } else { r.0 };
+        KNOWN.map(|register| self.slots[usize::from(slot(register))])
+    }
+
+    /// The stack pointer and the base of `fs`.
+    pub(super) const fn stack(&self) -> (u64, u64) {
+        (self.slots[4], self.fs())
     }
 
     /// The base of `fs`.

@@ -181,6 +181,8 @@ pub(super) struct Extent {
     pub(super) entry: GuestVa,
     /// How many bytes follow its identifier.
     pub(super) len: usize,
+    /// How many turns of a loop it tells of at the most.
+    pub(super) turns: usize,
     /// Whether it begins with an event.
     pub(super) is_event: bool,
     /// Whether it was never met.
@@ -249,13 +251,19 @@ impl Tables {
     pub(super) fn get(&self, number: usize) -> Option<Extent> {
         let met = self.blocks.get(number)?;
         let is_new = matches!(met.how, How::New);
-        Some(Extent { entry: met.entry, len: met.len as usize, is_event: met.event, is_new })
+        let (len, turns) = (met.len as usize, met.turns as usize);
+        Some(Extent { entry: met.entry, len, turns, is_event: met.event, is_new })
     }
 
     /// Meets a block.
     pub(super) fn meet(&mut self, number: usize, block: &Block, made: Made) {
         let how = self.make(block, made).map_or(How::Steps, How::Table);
         self.blocks.get_mut(number).into_iter().for_each(|met| met.how = how.clone());
+    }
+
+    /// Meets a block that is played step by step.
+    pub(super) fn meet_steps(&mut self, number: usize) {
+        self.blocks.get_mut(number).into_iter().for_each(|met| met.how = How::Steps);
     }
 
     /// Plays a block from its beginning to where the thread went on, after so many turns of it; where it leads. Nothing
@@ -336,6 +344,7 @@ impl Tables {
     fn make(&mut self, block: &Block, made: Made) -> Option<Head> {
         let mut maker = Maker::new(block, made);
         let last = maker.all()?;
+        maker.drop_unused(last);
         self.keep(maker, last)
     }
 

@@ -28,8 +28,9 @@ const NEVER: u32 = NONE - 1;
 /// Blocks that follow each other.
 #[derive(Default)]
 pub(super) struct Chains {
-    /// By block.
+    /// By block, and by node. What is looked at to find the longest chain is by itself, in little room.
     roots: Vec<Followers>,
+    behind: Vec<Followers>,
     nodes: Vec<Node>,
     returns: Vec<Place>,
 }
@@ -42,10 +43,14 @@ struct Followers {
     numbers: [u32; 2],
     /// How often something else did.
     others: u32,
+    /// Of a node: where the words of its last block end, counted from those of the first.
+    end: u32,
 }
 
 impl Followers {
-    const NOBODY: Self = Self { nodes: [NONE; 2], numbers: [NONE; 2], others: 0 };
+    const fn nobody(end: u32) -> Self {
+        Self { nodes: [NONE; 2], numbers: [NONE; 2], others: 0, end }
+    }
 }
 
 struct Node {
@@ -54,14 +59,15 @@ struct Node {
     parent: Option<u32>,
     root: u32,
     depth: u32,
-    /// Where the last block's words lie, counted from those of the first, and how long they are.
+    /// Where the last block's words lie, counted from those of the first, and where they end.
     at: u32,
-    len: u32,
+    end: u32,
     /// Events among the blocks without the first.
     events: u32,
-    followers: Followers,
     head: Head,
     returns: Range<u32>,
+    /// Whether there is a loop among the blocks without the last.
+    has_loops: bool,
 }
 
 /// A node that was reached.
@@ -77,12 +83,14 @@ pub(in crate::run) struct Reached {
     pub(in crate::run) words: usize,
     pub(in crate::run) end: usize,
     pub(in crate::run) events: u64,
+    /// Whether there is a loop among the others.
+    pub(in crate::run) has_loops: bool,
 }
 
 impl Chains {
     /// For so many blocks.
     pub(super) fn make_room(&mut self, blocks: usize) {
-        self.roots.resize(blocks, Followers::NOBODY);
+        self.roots.resize(blocks, Followers::nobody(0));
     }
 }
 
@@ -95,20 +103,14 @@ impl Tables {
         let mut found = None;
         while at + TAG <= len
             && let Some(tag) = u32_at(words, at)
-            && let Some((link, node)) = self.follower(followers, tag.wrapping_sub(1))
+            && let Some(which) = followers.numbers.iter().position(|n| *n == tag.wrapping_sub(1))
+            && let Some(behind) = self.chains.behind.get(followers.nodes[which] as usize)
         {
-            found = Some(link);
-            followers = &node.followers;
-            at = (node.at + node.len) as usize;
+            found = Some(Link(followers.nodes[which]));
+            followers = behind;
+            at = behind.end as usize;
         }
         found
-    }
-
-    #[inline]
-    fn follower(&self, followers: &Followers, number: u32) -> Option<(Link, &Node)> {
-        let which = followers.numbers.iter().position(|n| *n == number)?;
-        let node = *followers.nodes.get(which)?;
-        self.chains.nodes.get(node as usize).map(|of| (Link(node), of))
     }
 
     /// Plays a chain; nothing, and nothing is changed, if `inside` is not sure of a return address.
@@ -134,8 +136,9 @@ impl Tables {
             number: node.number as usize,
             entry: self.blocks.get(node.number as usize)?.entry,
             words: node.at as usize,
-            end: (node.at + node.len) as usize,
+            end: node.end as usize,
             events: u64::from(node.events),
+            has_loops: node.has_loops,
         })
     }
 
@@ -160,6 +163,7 @@ impl Tables {
         followers.others = 0;
         let made = self.extend((node, from), number, (blocks, made));
         let next = if made.is_some() { next } else { NEVER };
+        self.chains.behind.extend(made.as_ref().map(|node| Followers::nobody(node.end)));
         self.chains.nodes.extend(made);
         if let Some(followers) = self.followers(node, from) {
             followers.nodes[place] = next;
@@ -169,7 +173,7 @@ impl Tables {
 
     fn followers(&mut self, link: Option<Link>, from: usize) -> Option<&mut Followers> {
         match link {
-            Some(link) => self.chains.nodes.get_mut(link.0 as usize).map(|n| &mut n.followers),
+            Some(link) => self.chains.behind.get_mut(link.0 as usize),
             None => self.chains.roots.get_mut(from),
         }
     }
@@ -200,6 +204,8 @@ impl Tables {
         let (entry, len, event) = (met.entry, met.len, met.event);
         let at = before + blocks(last)?.len + TAG;
         let mut maker = Maker::chain(&path, entry, (made, TAG))?;
+        let has_loops = path.iter().any(|block| block.turns > 1);
+        maker.drop_unused(Last::Fixed(entry));
         let returns = append(&mut self.chains.returns, std::mem::take(&mut maker.returns))?;
         Some(Node {
             number: u32::try_from(number).ok()?,
@@ -207,11 +213,11 @@ impl Tables {
             root: u32::try_from(root).ok()?,
             depth: depth + 1,
             at: u32::try_from(at).ok()?,
-            len,
+            end: u32::try_from(at).ok()?.checked_add(len)?,
             events: events + u32::from(event),
-            followers: Followers::NOBODY,
             head: self.keep(maker, Last::Fixed(entry))?,
             returns,
+            has_loops,
         })
     }
 }

@@ -4,6 +4,7 @@
 use ichnos_base::{GuestVa, Record};
 use ichnos_trace::{Register, Sum, Value};
 
+use super::super::raw::KNOWN;
 use super::super::stream::Made;
 use super::{FIRST, FS, Last, Place, Row, SLOTS, Set, Take, Way, Write, ZERO};
 use crate::code::{Block, Exit, Op};
@@ -188,6 +189,7 @@ impl<'a> Maker<'a> {
                 self.set(register, place);
             }
             Op::Forget(register) => self.set(register, Place::constant(0)),
+            Op::Ref(..) | Op::FsRef(..) if !self.asks_for_references() => {}
             Op::Ref(kind, flags, size, sum) => {
                 let place = self.sum(sum, None)?;
                 self.latest = place;
@@ -334,7 +336,15 @@ impl<'a> Maker<'a> {
         self.bare(place).map(Register)
     }
 
+    /// Whether addresses are wanted: as records, or since that of the last one may be where a return address lies.
+    fn asks_for_references(&self) -> bool {
+        self.made != Made::Nothing || matches!(self.block.ops.last(), Some(Op::Exit(Exit::Return)))
+    }
+
     fn row(&mut self, record: Record, place: Place) {
+        if self.made == Made::Nothing {
+            return;
+        }
         let Place { base, index, scale, disp } = place;
         self.rows.push(Row { record: record.moved(disp), base, index, scale });
     }
@@ -352,7 +362,9 @@ impl<'a> Maker<'a> {
         let mut written = [false; SLOTS];
         for register in 0..ZERO {
             let mut place = self.get(Register(register));
-            if place == Place::of_slot(register) {
+            // If there are no records, what is known within instructions alone does not matter.
+            let is_inner = self.made == Made::Nothing && !KNOWN.contains(&Register(register));
+            if is_inner || place == Place::of_slot(register) {
                 continue;
             }
             // A register that was just written is not what it was before the block.
@@ -368,6 +380,37 @@ impl<'a> Maker<'a> {
         Some(())
     }
 
+    /// Drops what was computed and is not asked for when the blocks are left, if there are no records.
+    pub(super) fn drop_unused(&mut self, last: Last) {
+        if self.made != Made::Nothing {
+            return;
+        }
+        let mut used = [false; SLOTS];
+        let mut places: Vec<Place> = self.writes.iter().map(|write| write.place).collect();
+        places.extend(&self.returns);
+        if let Last::Known(place) | Last::Return(place) = last {
+            places.push(place);
+        }
+        let slots = places.into_iter().flat_map(Place::terms);
+        slots.for_each(|(slot, _)| used[usize::from(slot)] = true);
+        let mut sets = std::mem::take(&mut self.sets);
+        sets.reverse();
+        sets.retain(|set| {
+            let (slot, from): (_, Vec<u8>) = match *set {
+                Set::Take(take) => (take.slot, vec![take.from]),
+                Set::Sum(slot, place) => (slot, place.terms().map(|(slot, _)| slot).collect()),
+                Set::Value(slot, value) => (slot, registers(value)),
+            };
+            if used[usize::from(slot)] {
+                from.into_iter().for_each(|slot| used[usize::from(slot)] = true);
+            }
+            used[usize::from(slot)]
+        });
+        sets.reverse();
+        self.sets = sets;
+        self.takes.retain(|take| take.slot < ZERO || used[usize::from(take.slot)]);
+    }
+
     /// A slot that is no register's and holds what is at a place.
     fn own(&mut self, place: Place) -> Option<u8> {
         match self.bare(place)? {
@@ -378,6 +421,22 @@ impl<'a> Maker<'a> {
             }
             slot => Some(slot),
         }
+    }
+}
+
+/// The slots of a value whose registers stand for slots.
+fn registers(value: Value) -> Vec<u8> {
+    match value {
+        Value::Sum(Sum { base, index, .. }) => {
+            base.into_iter().chain(index.map(|(r, _)| r)).map(|r| r.0).collect()
+        }
+        Value::Difference(a, b) => vec![a.0, b.0],
+        Value::And(r, _)
+        | Value::ShiftLeft(r, _)
+        | Value::ShiftRight(r, _)
+        | Value::ShiftRightSigned(r, _)
+        | Value::Low32(r)
+        | Value::Low32Signed(r) => vec![r.0],
     }
 }
 

@@ -1,0 +1,140 @@
+//! What is told raw, taken apart again.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::rc::Rc;
+
+use ichnos_base::{AccessFlags, GuestVa, InsnKind, Leave, Record, RefKind, Step, Sum};
+use ichnos_lift::FS;
+use ichnos_trace::flat::{NO_REGISTERS, derive};
+use ichnos_trace::{Address, Register};
+
+use super::super::stream::Made;
+use super::super::table::Tables;
+use super::{Changed, Gathered, KNOWN, KNOWN_LEN, put_runs, silent, steps};
+use crate::code::{Block, Exit, Op};
+use crate::note::{u32_at, u64_at};
+
+/// The references that runs tell, and how many runs there are.
+fn references(bytes: &[u8]) -> (Vec<Record>, u32) {
+    let count = u32_at(bytes, 0).unwrap();
+    let (mut at, mut records) = (4, Vec::new());
+    for _ in 0..count {
+        let [turns, lanes] = [0, 4].map(|more| u32_at(bytes, at + more).unwrap());
+        at += 8;
+        for turn in 0..u64::from(turns) {
+            for lane in 0..lanes as usize {
+                let [what, base, stride] =
+                    [0, 8, 16].map(|more| u64_at(bytes, at + 24 * lane + more).unwrap());
+                let (kind, flags, size) = RefKind::described(what).unwrap();
+                let addr = GuestVa(base.wrapping_add(stride.wrapping_mul(turn)));
+                records.push(kind.record(flags, size, addr));
+            }
+        }
+        at += 24 * lanes as usize;
+    }
+    assert_eq!(at, bytes.len());
+    (records, count)
+}
+
+#[test]
+fn runs_tell_all_references_in_their_order() {
+    let load = |addr| RefKind::Load.record(AccessFlags::NONE, 8, GuestVa(addr));
+    let store = |addr| RefKind::Store.record(AccessFlags::NONE, 8, GuestVa(addr));
+    let insn = Record::insn(GuestVa(0x1000), 3, InsnKind::OTHER);
+    let copied = (0..100).flat_map(|i| [load(0x5000 + 8 * i), store(0x9000 - 8 * i)]);
+    let cases: [(Vec<Record>, u32); 6] = [
+        (vec![], 0),
+        (vec![load(8)], 1),
+        (copied.collect(), 1),
+        ((0..100).map(|i| store(4096 - 8 * i)).collect(), 1),
+        // Four that have nothing to do with each other are two turns of two lanes.
+        (vec![load(0), load(900), load(4), load(7), store(1)], 2),
+        (vec![load(u64::MAX), load(7), store(0), load(15), store(1)], 3),
+    ];
+    for (expected, runs) in cases {
+        let mut bytes = Vec::new();
+        put_runs(&[&[insn][..], &expected].concat(), &mut bytes);
+        assert_eq!(references(&bytes), (expected, runs));
+    }
+}
+
+fn block(entry: u64, turns: usize, target: u64) -> Block {
+    let entry = GuestVa(entry);
+    let ops = vec![
+        Op::Take4(Register(3)),
+        Op::Insn(4, InsnKind::OTHER),
+        Op::Exit(Exit::Cond(GuestVa(target))),
+    ];
+    Block { entry, ops, len: 4 * turns, turns, code: Vec::new(), payload: None }
+}
+
+/// What is told of executions of a loop, and of what follows it.
+fn told(base: u32, words: &[u32], next: u64) -> Vec<u32> {
+    let blocks = [block(0x1000, 4, 0x1000), block(0x2000, 1, 0x1000)];
+    let mut tables = Tables::new(&blocks, &[]);
+    (0..2).for_each(|i| tables.meet(i, &blocks[i], Made::Nothing));
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut gathered = Gathered::new();
+    let len = bytes.len();
+    gathered.read(Rc::new(bytes), base);
+    assert!(gathered.is_empty());
+    gathered.open(&[0; KNOWN_LEN], Changed::Nothing);
+    gathered.put(&tables, 0..len, (GuestVa(next), true));
+    let (bytes, registers, leave) = gathered.all();
+    assert_eq!(registers.len(), KNOWN_LEN);
+    assert_eq!(leave, Leave::Next(GuestVa(next)));
+    bytes.chunks(4).map(|word| u32_at(word, 0).unwrap()).collect()
+}
+
+#[test]
+fn turns_of_a_loop_become_executions() {
+    // All turns if the loop goes on, else the first alone; words of turns that did not come to be are dropped.
+    let words = [1, 10, 11, 12, 13, 1, 20, 21, 22, 23, 2, 30];
+    let expected = vec![1, 10, 1, 11, 1, 12, 1, 13, 1, 20, 2, 30];
+    assert_eq!(told(0, &words, 0x1000), expected);
+    let later = expected.chunks(2).flat_map(|pair| [pair[0] + 7, pair[1]]).collect::<Vec<_>>();
+    assert_eq!(told(7, &words, 0x2004), later);
+}
+
+#[test]
+fn registers_that_changed_come_first() {
+    let known: [u64; KNOWN_LEN] = std::array::from_fn(|i| 100 + i as u64);
+    for (changed, (identifier, steps)) in [Changed::All, Changed::Stack].into_iter().zip(silent()) {
+        let mut gathered = Gathered::new();
+        gathered.open(&known, changed);
+        let (bytes, ..) = gathered.all();
+        assert_eq!(u32_at(bytes, 0), Some(identifier));
+        assert_eq!(bytes.len(), 4 + 8 * steps.len());
+        for (i, step) in steps.iter().enumerate() {
+            let Step::Take { register, .. } = step else { panic!("{step:?}") };
+            let place = KNOWN.iter().position(|known| known == register).unwrap();
+            assert_eq!(u64_at(bytes, 4 + 8 * i), Some(known[place]));
+        }
+    }
+}
+
+#[test]
+fn addresses_from_fs_are_sums_of_at_most_two_registers() {
+    let mut registers = NO_REGISTERS;
+    (registers[1], registers[2], registers[usize::from(FS.0)]) = (1000, 7, 0x7000_0000);
+    for (base, index) in [(false, false), (true, false), (false, true), (true, true)] {
+        let base = base.then_some(Register(1));
+        let sum = Sum { base, index: index.then_some((Register(2), 8)), disp: -16 };
+        let op = Op::FsRef(RefKind::Load, AccessFlags::NONE, 8, sum);
+        let expected = derive(&registers, ichnos_trace::Value::Sum(sum)).wrapping_add(0x7000_0000);
+        let block = Block { ops: vec![op], ..block(0x1000, 1, 0) };
+        let mut addresses = Vec::new();
+        for step in steps(&block) {
+            match step {
+                Step::Derive { register, value } => {
+                    registers[usize::from(register.0)] = derive(&registers, value);
+                }
+                Step::Ref(ichnos_base::Ref { address: Address::Known(sum), .. }) => {
+                    addresses.push(derive(&registers, ichnos_trace::Value::Sum(sum)));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(addresses, [expected]);
+    }
+}
