@@ -31,12 +31,12 @@ use crate::stream::{Stream, Tools, check_event};
 pub struct Options {
     /// zstd's level.
     pub level: i32,
-    /// Instructions after which a thread's chunk is closed.
+    /// Instructions after which a thread's chunk is closed; of what is told raw, as its collector counts them.
     pub chunk_insns: u64,
     /// Time after which a thread's chunk is closed, however short.
     pub chunk_time: Duration,
     /// How many chunks, of as many threads, are open at a time. Each takes about ten
-    /// megabytes; when one more is needed, the longest unused is closed.
+    /// megabytes, or some 25 if it is told raw; when one more is needed, the longest unused is closed.
     pub open_chunks: usize,
     /// How many threads pack what is told raw.
     pub packers: usize,
