@@ -6,11 +6,15 @@
 use std::io;
 use std::sync::mpsc::{Receiver, Sender};
 
-use ichnos_base::{Leave, Register, Step, Sum, Value};
+use ichnos_base::{Address, Leave, Ref, Register, Step, Sum, Value, Width};
 
 use crate::block::Block;
 use crate::error::Error;
-use crate::lore::follow;
+use crate::flat::{NO_REGISTERS, derive};
+use crate::raw_pack::take;
+
+/// A register is not moved by a constant.
+pub(crate) const ODD: i32 = i32::MIN;
 
 /// What a register holds, as far as that is known.
 #[derive(Debug, Default)]
@@ -48,8 +52,9 @@ impl Followed {
     pub(crate) fn run(&mut self, block: &Block, leave: Leave, words: &[u8]) -> Result<(), Error> {
         let Some(register) = self.register else { return Ok(()) };
         let run = |value| follow(block, (register, value), leave, words);
-        if block.steps.iter().all(|step| step.sets() != Some(register) || adds(step, register)) {
-            self.value = self.value.wrapping_add(run(0));
+        let by = moves(block, self.register, leave);
+        if by != ODD {
+            self.add(by.into());
         } else if run(0) == run(u64::MAX) {
             // It does not matter what it held before: nobody needs to know that.
             (self.value, self.is_certain) = (run(0), true);
@@ -105,12 +110,53 @@ impl Followed {
     }
 }
 
-/// Whether a step adds a constant to a register.
-const fn adds(step: &Step, register: Register) -> bool {
-    match step {
-        Step::Derive { value: Value::Sum(Sum { base: Some(base), index: None, .. }), .. } => {
-            base.0 == register.0
+/// What a step adds to a register that it sets, if that is all it does to it.
+fn added(step: &Step, register: Register) -> Option<i64> {
+    match *step {
+        Step::Derive { value: Value::Sum(Sum { base, index: None, disp }), .. }
+            if base == Some(register) =>
+        {
+            Some(disp)
         }
-        _ => false,
+        _ => None,
     }
+}
+
+/// How far an execution that was left so moves a register; [`ODD`] if that is no constant.
+pub(crate) fn moves(block: &Block, register: Option<Register>, leave: Leave) -> i32 {
+    let Some(register) = register else { return 0 };
+    let steps = block.steps.get(..block.left_at(leave).steps).unwrap_or_default();
+    let mut sets = steps.iter().filter(|step| step.sets() == Some(register));
+    let all = sets.try_fold(0_i64, |all, step| all.checked_add(added(step, register)?));
+    all.and_then(|all| i32::try_from(all).ok()).unwrap_or(ODD)
+}
+
+/// What a register holds behind an execution that was left so, whose words are these, if it held `value` before.
+fn follow(
+    block: &Block,
+    (register, value): (Register, u64),
+    leave: Leave,
+    mut words: &[u8],
+) -> u64 {
+    let mut registers = NO_REGISTERS;
+    registers[usize::from(register.0)] = value;
+    for step in block.steps.iter().take(block.left_at(leave).steps) {
+        match *step {
+            Step::Take { register, width, .. } => {
+                let before = registers[usize::from(register.0)];
+                let word = take(&mut words, width == Width::Eight);
+                let kept = if width == Width::Eight { 0 } else { before & !0xffff_ffff };
+                registers[usize::from(register.0)] = kept | word;
+            }
+            Step::Derive { register, value } => {
+                registers[usize::from(register.0)] = derive(&registers, value);
+            }
+            Step::Forget { register } => registers[usize::from(register.0)] = 0,
+            Step::Ref(Ref { address: Address::Word(_), .. }) => {
+                take(&mut words, true);
+            }
+            Step::Insn { .. } | Step::Ref(_) | Step::Flex { .. } | Step::Exit { .. } => {}
+        }
+    }
+    registers[usize::from(register.0)]
 }

@@ -7,15 +7,13 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use ichnos_base::{
-    Address, BlockId, ExitKind, GuestVa, Leave, ProcessId, Ref, Register, Step, Sum, Value, Width,
-};
+use ichnos_base::{BlockId, ExitKind, GuestVa, Leave, ProcessId, Register, Step};
 
 use crate::block::{Block, Tally};
-use crate::flat::{NO_REGISTERS, derive};
+use crate::followed::moves;
 use crate::guess::Taken;
 use crate::hash::QuickMap;
-use crate::raw_pack::{CODE_WORDS, take};
+use crate::raw_pack::CODE_WORDS;
 
 /// Identifiers from here on are few, and lie in a table of their own.
 const HIGH: u32 = u32::MAX - 0xff;
@@ -75,12 +73,9 @@ pub(crate) struct Way {
     pub(crate) tally: Tally,
     /// Nothing if it is the block's end.
     exit: Option<ExitKind>,
-    /// How far the block moves the register that is followed; [`ODD`] if that is no constant.
+    /// How far the block moves the register that is followed; [`ODD`](crate::followed::ODD) if that is no constant.
     pub(crate) moves: i32,
 }
-
-/// A register is not moved by a constant.
-pub(crate) const ODD: i32 = i32::MIN;
 
 /// The way of no block, which counts nothing.
 pub(crate) const NO_WAY: u32 = 0;
@@ -267,54 +262,4 @@ fn leaves(block: &Block) -> impl Iterator<Item = (Option<ExitKind>, GuestVa, Lea
         (Some(kind), target, Leave::Next(to))
     });
     by_exit.chain(ends.then_some((None, GuestVa(0), Leave::Next(elsewhere))))
-}
-
-/// How far an execution moves a register.
-fn moves(block: &Block, register: Option<Register>, leave: Leave) -> i32 {
-    let Some(register) = register else { return 0 };
-    let steps = block.steps.get(..block.left_at(leave).steps).unwrap_or_default();
-    let mut all = 0_i32;
-    for step in steps.iter().filter(|step| step.sets() == Some(register)) {
-        let by = match *step {
-            Step::Derive { value: Value::Sum(Sum { base, index: None, disp }), .. }
-                if base == Some(register) =>
-            {
-                i32::try_from(disp).ok()
-            }
-            _ => None,
-        };
-        let Some(sum) = by.and_then(|by| all.checked_add(by)) else { return ODD };
-        all = sum;
-    }
-    all
-}
-
-/// What a register holds behind an execution that was left so, whose words are these, if it held `value` before.
-pub(crate) fn follow(
-    block: &Block,
-    (register, value): (Register, u64),
-    leave: Leave,
-    mut words: &[u8],
-) -> u64 {
-    let mut registers = NO_REGISTERS;
-    registers[usize::from(register.0)] = value;
-    for step in block.steps.iter().take(block.left_at(leave).steps) {
-        match *step {
-            Step::Take { register, width, .. } => {
-                let before = registers[usize::from(register.0)];
-                let word = take(&mut words, width == Width::Eight);
-                let kept = if width == Width::Eight { 0 } else { before & !0xffff_ffff };
-                registers[usize::from(register.0)] = kept | word;
-            }
-            Step::Derive { register, value } => {
-                registers[usize::from(register.0)] = derive(&registers, value);
-            }
-            Step::Forget { register } => registers[usize::from(register.0)] = 0,
-            Step::Ref(Ref { address: Address::Word(_), .. }) => {
-                take(&mut words, true);
-            }
-            Step::Insn { .. } | Step::Ref(_) | Step::Flex { .. } | Step::Exit { .. } => {}
-        }
-    }
-    registers[usize::from(register.0)]
 }

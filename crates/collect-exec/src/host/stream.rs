@@ -56,8 +56,6 @@ pub struct Gathered {
     pub words: Vec<u64>,
     /// Their instructions.
     pub insns: u64,
-    /// Where the last of them went.
-    pub next: GuestVa,
     /// Executions as they were stored, the registers that were known before, and how the last was left.
     pub raw: Vec<u8>,
     pub registers: Option<Vec<(Register, u64)>>,
@@ -333,16 +331,14 @@ impl Stream {
             return self.finish_raw(item, leave, from, tell);
         }
         if self.form == Form::Blocks && brief.sort == Sort::Plain {
-            // A stretch of executions is one that follows its own ends.
-            if self.gathered.next != brief.entry || !self.gathered.records.is_empty() {
+            if !self.gathered.records.is_empty() {
                 tell(&mut self.gathered, Item::Many);
             }
-            let Gathered { ways, words, insns, next, .. } = &mut self.gathered;
+            let Gathered { ways, words, insns, .. } = &mut self.gathered;
             let state = (&mut self.registers, stored.unwrap_or(&self.words));
             if let Some(done) = from.book.flat.run(brief, leave, state, words) {
                 ways.push(BlockId(done.way));
                 *insns += done.insns;
-                *next = done.next;
                 settle_stack(&mut self.registers, &mut self.stack);
                 return;
             }
