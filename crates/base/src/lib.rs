@@ -67,7 +67,7 @@ pub use event::{
     Privilege, Protection, SignalInfo, ThreadStart, TrapInfo,
 };
 pub use id::{BlockId, HartId, InsnId, ProcessId, ThreadId};
-pub use raw::{Leave, Plan, Raw};
+pub use raw::{Chain, Leave, Plan, Raw};
 pub use record::{AccessFlags, InsnKind, Record};
 pub use sieve::{Gone, Held, Known, Line, Lines, Sieve, Use};
 pub use sink::{Null, Sink};

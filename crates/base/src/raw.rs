@@ -23,6 +23,18 @@ pub struct Plan<'a> {
     pub code: &'a [u8],
 }
 
+/// Blocks whose executions are told together, because one mostly follows the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Chain<'a> {
+    /// The collector's number for it, which no block and no other chain of the process has.
+    pub identifier: u32,
+    /// Where its blocks are.
+    pub process: ProcessId,
+    /// The identifiers of its blocks, at least two, in the order in which they are run: each but the last is left for the next.
+    /// They were told before. Each has instructions, and none of their accesses vary.
+    pub blocks: &'a [u32],
+}
+
 /// Consecutive executions of one thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Raw<'a> {
@@ -44,7 +56,8 @@ pub struct Raw<'a> {
     /// lowest byte first: four or eight bytes for a [`Step::Take`] of that width, eight for an address, and for a
     /// [`Step::Flex`] the number of runs of its accesses in four bytes, then the runs: turns and lanes (one or two) in four bytes
     /// each, and for each lane, which makes one access a turn, a description ([`describe`](crate::RefKind::describe)), the first
-    /// address and the difference from one to the next, in eight bytes each. All are whole.
+    /// address and the difference from one to the next, in eight bytes each. Or a [chain](Chain)'s identifier, then what the
+    /// steps of all its blocks take. All are whole.
     ///
     /// An execution was left for where the next begins.
     pub bytes: &'a [u8],

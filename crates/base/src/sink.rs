@@ -3,7 +3,7 @@
 
 use core::convert::Infallible;
 
-use crate::{About, Batch, Blocks, Code, Event, Held, Line, Plan, Raw, Sieve, ThreadId};
+use crate::{About, Batch, Blocks, Chain, Code, Event, Held, Line, Plan, Raw, Sieve, ThreadId};
 
 /// A consumer of a trace: a file writer, a cache model, a counter.
 ///
@@ -79,6 +79,14 @@ pub trait Sink {
     #[inline]
     fn plan(&mut self, plan: &Plan<'_>) -> Result<bool, Self::Error> {
         let _ = plan;
+        Ok(true)
+    }
+
+    /// Takes a chain of planned blocks, before the first execution of it. Called only while
+    /// [`takes_raw`](Sink::takes_raw) says so.
+    #[inline]
+    fn chain(&mut self, chain: &Chain<'_>) -> Result<bool, Self::Error> {
+        let _ = chain;
         Ok(true)
     }
 
@@ -164,6 +172,11 @@ impl<S: Sink + ?Sized> Sink for &mut S {
     #[inline]
     fn plan(&mut self, plan: &Plan<'_>) -> Result<bool, S::Error> {
         (**self).plan(plan)
+    }
+
+    #[inline]
+    fn chain(&mut self, chain: &Chain<'_>) -> Result<bool, S::Error> {
+        (**self).chain(chain)
     }
 
     #[inline]

@@ -155,7 +155,12 @@ pub const NOBODY: u32 = u32::MAX;
 /// The longest item of a stream: what a buffer must have room for.
 pub const MOST_ITEM: usize = 4096 - 64;
 
-/// Head of a roadmap message: what blocks a stretch of code makes.
+/// Head of a roadmap message: what blocks some code makes. Behind it lie the code's stretches ([`Stretch`]), then their bytes, one
+/// stretch after the other, padded to eight.
+///
+/// Code is a superblock, which is one stretch, or a path (`plan::plan_path`). A path's blocks are never stored one by one, but the
+/// first: an identifier behind those of the blocks stands for the first two, the next for the first three, and so on, whose
+/// words lie one behind the other.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoadmapHead {
@@ -163,39 +168,96 @@ pub struct RoadmapHead {
     pub first: u32,
     /// How many blocks; zero ends the buffer.
     pub blocks: u32,
-    /// The address of the code.
-    pub pc: u64,
-    /// The process that holds it.
+    /// The process that holds the code.
     pub process: u32,
-    /// Bytes of code that follow, padded to eight.
+    /// Bytes of code.
     pub code_len: u32,
+    /// How many stretches.
+    pub stretches: u32,
+    /// Whether the code is a path; 0 or 1.
+    pub is_path: u32,
 }
 
 /// Bytes of the head.
 pub const HEAD_LEN: usize = 24;
 
+/// A stretch of code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Its address.
+    pub pc: u64,
+    /// Its bytes.
+    pub len: u64,
+}
+
+/// Bytes that describe a stretch.
+pub const STRETCH_LEN: usize = 16;
+
+/// A whole roadmap message.
+#[derive(Clone, Debug)]
+pub struct Described<'a> {
+    /// Its head.
+    pub head: RoadmapHead,
+    /// The stretches, each with its code.
+    pub stretches: Vec<(u64, &'a [u8])>,
+    /// The code of all of them.
+    pub code: &'a [u8],
+}
+
+impl<'a> Described<'a> {
+    /// Takes the message at the start of some bytes; nothing if they end the buffer, or are no message.
+    pub fn take(bytes: &mut &'a [u8]) -> Option<Self> {
+        let head = RoadmapHead::parse(bytes)?;
+        let table = STRETCH_LEN.checked_mul(head.stretches as usize)?;
+        let rest = bytes.get(HEAD_LEN..)?;
+        let (table, rest) = rest.split_at_checked(table)?;
+        let code = rest.get(..head.code_len as usize)?;
+        let mut stretches = Vec::new();
+        let mut left = code;
+        for at in (0..table.len()).step_by(STRETCH_LEN) {
+            let len = usize::try_from(u64_at(table, at + 8)?).ok()?;
+            let (code, later) = left.split_at_checked(len)?;
+            stretches.push((u64_at(table, at)?, code));
+            left = later;
+        }
+        *bytes = rest.get(code.len().next_multiple_of(8)..).unwrap_or_default();
+        Some(Self { head, stretches, code })
+    }
+}
+
 impl RoadmapHead {
     /// The bytes.
     pub fn to_bytes(self) -> [u8; HEAD_LEN] {
         let mut out = [0; HEAD_LEN];
-        out[..4].copy_from_slice(&self.first.to_le_bytes());
-        out[4..8].copy_from_slice(&self.blocks.to_le_bytes());
-        out[8..16].copy_from_slice(&self.pc.to_le_bytes());
-        out[16..20].copy_from_slice(&self.process.to_le_bytes());
-        out[20..24].copy_from_slice(&self.code_len.to_le_bytes());
+        let words =
+            [self.first, self.blocks, self.process, self.code_len, self.stretches, self.is_path];
+        for (to, word) in out.chunks_exact_mut(4).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
         out
     }
 
     /// The head at the start of some bytes, unless they end the buffer.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
+    fn parse(bytes: &[u8]) -> Option<Self> {
         let head = Self {
             first: u32_at(bytes, 0)?,
             blocks: u32_at(bytes, 4)?,
-            pc: u64_at(bytes, 8)?,
-            process: u32_at(bytes, 16)?,
-            code_len: u32_at(bytes, 20)?,
+            process: u32_at(bytes, 8)?,
+            code_len: u32_at(bytes, 12)?,
+            stretches: u32_at(bytes, 16)?,
+            is_path: u32_at(bytes, 20)?,
         };
         (head.blocks != 0).then_some(head)
+    }
+}
+
+impl Stretch {
+    /// The bytes.
+    pub fn to_bytes(self) -> [u8; STRETCH_LEN] {
+        let mut out = [0; STRETCH_LEN];
+        out[..8].copy_from_slice(&self.pc.to_le_bytes());
+        out[8..].copy_from_slice(&self.len.to_le_bytes());
+        out
     }
 }
 

@@ -22,6 +22,8 @@ use crate::plan::{Piece, SavePoint, Store, exit, insn_step};
 pub(crate) struct Emitted {
     pub(crate) piece: Piece,
     pub(crate) out: Vec<(GuestVa, Known)>,
+    /// The same behind its last instruction, wherever that went.
+    pub(crate) after: Known,
 }
 
 /// Writes a piece's steps. `live` may be empty when only the outcome matters.
@@ -57,8 +59,9 @@ pub(crate) fn emit(
         out.push((last.end(), walk.known));
     }
     let entry = region.insns.get(insns.start).map_or(GuestVa(0), |insn| insn.pc);
+    let after = walk.known;
     let piece = Piece { insns: insns.clone(), entry, saves, steps: walk.steps };
-    Ok(Emitted { piece, out })
+    Ok(Emitted { piece, out, after })
 }
 
 struct Walk<'a> {

@@ -83,7 +83,7 @@ mod summary;
 
 pub use error::Error;
 pub use insn::{Control, Effect, Insn, Live, Loss, Reference, Region, value_registers};
-pub use line::plan_line;
+pub use line::{plan_line, plan_path};
 pub use options::{Across, Follow, Halves, Level, Options, Piece as Granularity};
 pub use plan::{Piece, Plan, SavePoint, Store, plan};
 pub use set::Set;

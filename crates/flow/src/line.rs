@@ -28,7 +28,37 @@ use crate::{Error, Set, emit};
 ///
 /// See [`Error`]; none of them depends on the options.
 pub fn plan_line(region: &Region, options: &Options, first_slot: Slot) -> Result<Plan, Error> {
-    check(region)?;
+    check_order(region)?;
+    plan_as(Sort::Line, region, options, first_slot)
+}
+
+/// Plans a path: instructions in the order in which they are run as long as all goes as expected, wherever they
+/// stand; none comes twice. It is entered at its first instruction alone, and what is known there flows along the whole path.
+/// Each piece is one stretch of code; [`Region::entries`] says where else one must begin. Slots are numbered from `first_slot` on.
+///
+/// # Errors
+///
+/// See [`Error`]; none of them depends on the options.
+pub fn plan_path(region: &Region, options: &Options, first_slot: Slot) -> Result<Plan, Error> {
+    plan_as(Sort::Path, region, options, first_slot)
+}
+
+/// What a region is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    /// Instructions in the order of their addresses, which are also entered where entries say.
+    Line,
+    /// Instructions in the order in which they are run.
+    Path,
+}
+
+fn plan_as(
+    sort: Sort,
+    region: &Region,
+    options: &Options,
+    first_slot: Slot,
+) -> Result<Plan, Error> {
+    check_branches(region)?;
     let summaries = region
         .insns
         .iter()
@@ -43,8 +73,9 @@ pub fn plan_line(region: &Region, options: &Options, first_slot: Slot) -> Result
         let (end, points) = line.piece(start, known)?;
         let parts = (&(start..end), &points);
         let emitted = emit::emit(region, options, &live, parts, known, &mut line.slot)?;
-        known = match emitted.out.last() {
-            Some((next, after)) if !line.enters(end, *next) => line.across(*after),
+        known = match (sort, emitted.out.last()) {
+            (Sort::Path, _) => line.across(emitted.after),
+            (_, Some((next, after))) if !line.enters(end, *next) => line.across(*after),
             _ => line.outside(),
         };
         pieces.push(emitted.piece);
@@ -53,13 +84,17 @@ pub fn plan_line(region: &Region, options: &Options, first_slot: Slot) -> Result
     Ok(Plan { pieces, live: Vec::new(), next_slot: line.slot })
 }
 
-fn check(region: &Region) -> Result<(), Error> {
+fn check_order(region: &Region) -> Result<(), Error> {
     for pair in region.insns.windows(2) {
         let (end, pc) = (pair[0].end(), pair[1].pc);
         if pc < end {
             return Err(Error::Order { pc, end });
         }
     }
+    Ok(())
+}
+
+fn check_branches(region: &Region) -> Result<(), Error> {
     let to_next = |insn: &&Insn| insn.control == Control::Cond(insn.end());
     match region.insns.iter().find(to_next) {
         Some(insn) => Err(Error::Ambiguous { pc: insn.pc }),
@@ -185,7 +220,13 @@ impl Line<'_> {
 /// targets of branches count as far as they stand in the line.
 fn liveness(region: &Region) -> Vec<Live> {
     let insns = &region.insns;
-    let at = |pc: GuestVa| insns.binary_search_by(|insn| insn.pc.cmp(&pc)).ok();
+    let mut places: Vec<(GuestVa, usize)> =
+        insns.iter().enumerate().map(|(i, insn)| (insn.pc, i)).collect();
+    places.sort_unstable();
+    let at = |pc: GuestVa| {
+        let found = places.binary_search_by(|(at, _)| at.cmp(&pc));
+        found.ok().map(|found| places[found].1)
+    };
     let targets: Vec<Option<usize>> = insns
         .iter()
         .map(|insn| match insn.control {
@@ -193,15 +234,13 @@ fn liveness(region: &Region) -> Vec<Live> {
             _ => None,
         })
         .collect();
+    let ends: Vec<Option<usize>> = insns.iter().map(|insn| at(insn.end())).collect();
     let outside = region.live_outside;
     let mut before = vec![Live::default(); insns.len()];
     loop {
         let mut changed = false;
         for (i, insn) in insns.iter().enumerate().rev() {
-            let next = match insns.get(i + 1) {
-                Some(next) if next.pc == insn.end() => before[i + 1],
-                _ => outside,
-            };
+            let next = ends[i].map_or(outside, |end| before[end]);
             let target = targets[i].map_or(outside, |t| before[t]);
             let after = match insn.control {
                 Control::Next | Control::Kernel | Control::Call(_) => next,

@@ -235,11 +235,12 @@ impl Cache {
             let head = RoadmapHead {
                 first: told.first,
                 blocks: told.blocks as u32,
-                pc: told.pc,
                 process: super::state::get().process(),
                 code_len: told.code.len() as u32,
+                stretches: told.stretches.len() as u32,
+                is_path: u32::from(told.is_path),
             };
-            trace::describe(head, &told.code);
+            trace::describe(head, &told.stretches, &told.code);
         }
         Ok(self.place(draft, pc, region, kind))
     }

@@ -30,8 +30,8 @@ impl Inserted {
     pub fn told(&self, insns: &[Decoded]) -> Option<Told> {
         match self {
             Self::Nothing => None,
-            Self::Probes(probes) => probes.told(insns),
-            Self::Sifter(sifter) => sifter.told(insns),
+            Self::Probes(probes) => Some(probes.told(insns)),
+            Self::Sifter(sifter) => Some(sifter.told(insns)),
         }
     }
 

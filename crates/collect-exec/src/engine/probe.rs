@@ -73,11 +73,8 @@ impl Probes {
     }
 
     /// What the host must know.
-    pub fn told(&self, insns: &[Decoded]) -> Option<Told> {
-        let plan = &self.plan;
-        let code = insns.iter().flat_map(|d| d.bytes().iter().copied()).collect();
-        let pc = insns.first()?.insn.ip();
-        Some(Told { pc, first: self.first, blocks: plan.pieces.len(), code })
+    pub fn told(&self, insns: &[Decoded]) -> Told {
+        Told::new(insns, (self.first, self.plan.pieces.len()), false)
     }
 
     /// Writes the save points before an instruction; false if that cannot be done.

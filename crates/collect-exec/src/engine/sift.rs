@@ -111,10 +111,8 @@ impl Sifter {
     }
 
     /// What the host must know.
-    pub fn told(&self, insns: &[Decoded]) -> Option<Told> {
-        let code = insns.iter().flat_map(|d| d.bytes().iter().copied()).collect();
-        let pc = insns.first()?.insn.ip();
-        Some(Told { pc, first: self.first, blocks: self.pieces.len(), code })
+    pub fn told(&self, insns: &[Decoded]) -> Told {
+        Told::new(insns, (self.first, self.pieces.len()), false)
     }
 
     /// Writes what stands before an instruction.

@@ -19,7 +19,7 @@ use super::ctx::Ctx;
 use super::lock::Lock;
 use super::{count, state, sys, tap};
 use crate::window;
-use crate::words::{self, EVENT_LEN, MOST_ITEM, RoadmapHead, WIDE_HEAD};
+use crate::words::{self, EVENT_LEN, MOST_ITEM, RoadmapHead, Stretch, WIDE_HEAD};
 
 const PAGE: u64 = 4096;
 const NONE: u32 = u32::MAX;
@@ -131,10 +131,14 @@ fn submit_roadmap() {
     }
 }
 
-/// Says what blocks a stretch of code makes.
-pub fn describe(head: RoadmapHead, code: &[u8]) {
+/// Says what blocks some code makes.
+pub fn describe(head: RoadmapHead, stretches: &[Stretch], code: &[u8]) {
+    let mut message = head.to_bytes().to_vec();
+    message.extend(stretches.iter().flat_map(|stretch| stretch.to_bytes()));
+    message.extend_from_slice(code);
+    message.resize(message.len().next_multiple_of(8), 0);
     let mut roadmap = ROADMAP.lock();
-    let len = (size_of::<RoadmapHead>() + code.len().next_multiple_of(8)) as u64;
+    let len = message.len() as u64;
     if roadmap.index != NONE && roadmap.at + len > end_of(roadmap.index) {
         let index = std::mem::replace(&mut roadmap.index, NONE);
         submit(index, roadmap.at - start_of(index));
@@ -143,13 +147,8 @@ pub fn describe(head: RoadmapHead, code: &[u8]) {
         roadmap.index = take(BufferKind::ROADMAP, state::get().process(), NONE);
         roadmap.at = start_of(roadmap.index);
     }
-    let head_bytes = head.to_bytes();
-    let at = roadmap.at as *mut u8;
     // SAFETY: the buffer is ours and has room for `len` bytes.
-    unsafe {
-        at.copy_from_nonoverlapping(head_bytes.as_ptr(), head_bytes.len());
-        at.add(head_bytes.len()).copy_from_nonoverlapping(code.as_ptr(), code.len());
-    }
+    unsafe { (roadmap.at as *mut u8).copy_from_nonoverlapping(message.as_ptr(), message.len()) };
     roadmap.at += len;
 }
 

@@ -27,6 +27,7 @@ use super::mangle::{self, Source, Unsupported};
 use super::sift::{self, Stub};
 use super::superblock::{self, Decoded};
 use super::{gates, native, sync};
+use crate::words::Stretch;
 
 /// The number of the interrupt by which 32-bit programs call the kernel.
 const OLD_SYSCALL: u8 = 0x80;
@@ -106,16 +107,34 @@ pub struct Draft {
     pub call: Option<Call>,
 }
 
-/// What the host must know about a superblock.
+/// What the host must know about a superblock or a path.
 pub struct Told {
-    /// Its address.
-    pub pc: u64,
+    /// Where it is.
+    pub stretches: Vec<Stretch>,
+    /// Whether it is a path.
+    pub is_path: bool,
     /// Identifier of its first block.
     pub first: u32,
     /// How many blocks.
     pub blocks: usize,
     /// Its code.
     pub code: Vec<u8>,
+}
+
+impl Told {
+    /// Of these instructions.
+    pub fn new(insns: &[Decoded], (first, blocks): (u32, usize), is_path: bool) -> Self {
+        let mut stretches: Vec<Stretch> = Vec::new();
+        for decoded in insns {
+            let (pc, len) = (decoded.insn.ip(), decoded.insn.len() as u64);
+            match stretches.last_mut() {
+                Some(last) if last.pc + last.len == pc => last.len += len,
+                _ => stretches.push(Stretch { pc, len }),
+            }
+        }
+        let code = insns.iter().flat_map(|d| d.bytes().iter().copied()).collect();
+        Self { stretches, is_path, first, blocks, code }
+    }
 }
 
 /// A call inside a superblock: a fragment of its own, because every call of the program must

@@ -11,7 +11,7 @@ use ichnos_trace::{MAX_STEPS, Step};
 use super::program::Program;
 use super::varying::Varying;
 use crate::plan::{decode_all, plan_superblock};
-use crate::words::{HEAD_LEN, RoadmapHead};
+use crate::words::Described;
 
 /// A block.
 #[derive(Debug)]
@@ -85,16 +85,15 @@ impl Book {
 
     /// Takes a buffer of roadmap messages; what cannot be understood is left out.
     pub fn read(&mut self, mut bytes: &[u8]) {
-        while let Some(head) = RoadmapHead::parse(bytes) {
-            let len = head.code_len as usize;
-            let Some(code) = bytes.get(HEAD_LEN..HEAD_LEN + len) else { return };
-            self.add(&head, code);
-            bytes = bytes.get(HEAD_LEN + len.next_multiple_of(8)..).unwrap_or_default();
+        while let Some(described) = Described::take(&mut bytes) {
+            self.add(&described);
         }
     }
 
-    fn add(&mut self, head: &RoadmapHead, code: &[u8]) -> Option<()> {
-        let insts = decode_all(code, GuestVa(head.pc))?;
+    fn add(&mut self, described: &Described<'_>) -> Option<()> {
+        let Described { head, stretches, code } = described;
+        let mut code = *code;
+        let insts = decode_all(stretches)?;
         let plan = plan_superblock(&insts)?;
         // The engine makes them shorter by far.
         if insts.len() > usize::from(u8::MAX)
@@ -107,14 +106,15 @@ impl Book {
             self.blocks.resize(last, None);
         }
         for (i, piece) in plan.pieces.iter().enumerate() {
-            let start = piece.entry.since(GuestVa(head.pc)) as usize;
             let insts = insts.get(piece.insns.clone()).unwrap_or_default();
             let len: usize = insts.iter().map(|i| usize::from(i.length())).sum();
+            let own;
+            (own, code) = code.split_at_checked(len)?;
             let known = Known {
                 entry: piece.entry,
                 program: Program::new(piece.entry, &piece.steps),
                 varies: varies(&piece.steps, insts),
-                code: code.get(start..start + len).unwrap_or_default().to_vec(),
+                code: own.to_vec(),
                 steps: told_steps(&piece.steps),
                 insns: insts.len() as u8,
                 first_way: self.ways.len() as u32,

@@ -16,7 +16,7 @@ use super::stream::Broken;
 use super::told::Told;
 use crate::plan::decode_all;
 use crate::sieve::{self, line};
-use crate::words::{self, HEAD_LEN, RoadmapHead, u32_at, u64_at};
+use crate::words::{self, Described, u32_at, u64_at};
 
 /// How many lines are gathered at most before somebody is given them.
 const MANY: usize = 1 << 13;
@@ -70,13 +70,10 @@ impl Sifted {
 
     /// Takes a buffer of roadmap messages; what cannot be understood is left out.
     pub fn read_roadmap(&mut self, mut bytes: &[u8]) {
-        while let Some(head) = RoadmapHead::parse(bytes) {
-            let len = head.code_len as usize;
-            let Some(code) = bytes.get(HEAD_LEN..HEAD_LEN + len) else { return };
-            if let Some(insts) = decode_all(code, GuestVa(head.pc)) {
-                self.add(head.first as usize, &insts);
+        while let Some(described) = Described::take(&mut bytes) {
+            if let Some(insts) = decode_all(&described.stretches) {
+                self.add(described.head.first as usize, &insts);
             }
-            bytes = bytes.get(HEAD_LEN + len.next_multiple_of(8)..).unwrap_or_default();
         }
     }
 

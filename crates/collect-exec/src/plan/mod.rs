@@ -6,7 +6,9 @@ mod snapshot;
 
 use iced_x86::{Code, OpKind, Register as Name};
 use ichnos_base::GuestVa;
-use ichnos_flow::{Effect, Level, Live, Plan, Region, Set, plan_line, value_registers};
+use ichnos_flow::{
+    Effect, Level, Live, Plan, Region, Set, plan_line, plan_path as plan_along, value_registers,
+};
 use ichnos_isa_x86::{Flow, Inst, Rep, Scratch, Shape};
 use ichnos_trace::Slot;
 
@@ -27,19 +29,25 @@ pub fn is_flexible(inst: &Inst) -> bool {
 /// Plans consecutive instructions that are entered at the first alone. `None` if the planner
 /// cannot; then each instruction by itself still can be.
 pub fn plan_superblock(insts: &[Inst]) -> Option<Plan> {
-    let entry = insts.first()?.pc();
-    let tail = indirect_tail(insts);
+    plan_line(&region(insts), &Level::Flow.into(), Slot(0)).ok()
+}
+
+/// Plans the instructions of a path, in the order in which they are run. `None` if the planner cannot.
+pub fn plan_path(insts: &[Inst]) -> Option<Plan> {
+    plan_along(&region(insts), &Level::Flow.into(), Slot(0)).ok()
+}
+
+fn region(insts: &[Inst]) -> Region {
     let mut scratch = Scratch::new();
-    let region = Region {
+    Region {
         insns: insts.iter().map(|inst| lift_with(inst, &mut scratch)).collect(),
-        entries: std::iter::once(entry).chain(tail).collect(),
+        entries: insts.first().map(Inst::pc).into_iter().chain(indirect_tails(insts)).collect(),
         takeable: TAKEABLE,
         frame: FRAME,
         known_outside: Set::only(FS).or(Set::only(GS)).or(Set::only(STACK)),
         strange: Vec::new(),
         live_outside: Live { registers: Set::ALL, flags: 0xff },
-    };
-    plan_line(&region, &Level::Flow.into(), Slot(0)).ok()
+    }
 }
 
 /// Whether the stack pointer after an instruction follows from what it was before. Where it does not, the
@@ -63,25 +71,27 @@ pub fn keeps_stack(inst: &Inst) -> bool {
     })
 }
 
-/// Where a superblock that ends with an indirect transfer must be cut: behind its last conditional
-/// branch. An indirect transfer can go where a side exit goes, and replay could not tell which it was.
-fn indirect_tail(insts: &[Inst]) -> Option<GuestVa> {
-    let last = insts.last()?;
-    if !matches!(last.flow(), Flow::JumpIndirect | Flow::CallIndirect | Flow::Return) {
-        return None;
-    }
-    let branch = insts.iter().rposition(|i| matches!(i.flow(), Flow::Cond(_)))?;
-    insts.get(branch + 1).map(Inst::pc)
+/// Where code must be cut before indirect transfers: behind the last conditional branch before each. An indirect transfer can
+/// go where a side exit goes, and replay could not tell which it was.
+fn indirect_tails(insts: &[Inst]) -> impl Iterator<Item = GuestVa> {
+    let is_indirect =
+        |i: &Inst| matches!(i.flow(), Flow::JumpIndirect | Flow::CallIndirect | Flow::Return);
+    insts.iter().enumerate().filter(move |(_, inst)| is_indirect(inst)).filter_map(|(i, _)| {
+        let branch = insts[..i].iter().rposition(|i| matches!(i.flow(), Flow::Cond(_)))?;
+        insts.get(branch + 1).map(Inst::pc)
+    })
 }
 
-/// The instructions in a stretch of code.
-pub fn decode_all(code: &[u8], pc: GuestVa) -> Option<Vec<Inst>> {
-    let mut insts = Vec::with_capacity(code.len() / 4);
-    let mut at = 0;
-    while at < code.len() {
-        let inst = Inst::decode(code.get(at..)?, pc.offset(at as u64)).ok()?;
-        at += usize::from(inst.length());
-        insts.push(inst);
+/// The instructions in stretches of code, by address.
+pub fn decode_all(stretches: &[(u64, &[u8])]) -> Option<Vec<Inst>> {
+    let mut insts = Vec::new();
+    for &(pc, code) in stretches {
+        let mut at = 0;
+        while at < code.len() {
+            let inst = Inst::decode(code.get(at..)?, GuestVa(pc).offset(at as u64)).ok()?;
+            at += usize::from(inst.length());
+            insts.push(inst);
+        }
     }
     Some(insts)
 }
