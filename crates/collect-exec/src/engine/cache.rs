@@ -17,11 +17,14 @@ use super::exits::OpenExit;
 use super::fragment::{Exit, Fragment, Kind, Pad, PadKind};
 use super::guards::Guards;
 use super::hash::Fast;
+use super::hot::Hot;
 use super::index::Index;
+use super::items::Items;
 use super::mangle::reach;
 use super::pages::Pages;
+use super::path::{self, Route};
 use super::places::{self, Gap};
-use super::translate::{Draft, Failure, Surroundings, Tracing, translate};
+use super::translate::{Draft, Failure, Surroundings, Tracing, translate, translate_path};
 use super::{gates, sieved, sync, sys, tap, trace};
 use crate::window;
 use crate::words::RoadmapHead;
@@ -53,6 +56,10 @@ pub struct Cache {
     pub guards: Guards,
     /// Fragments taken out, for their threads' tables.
     pub removed: Vec<Pad>,
+    /// What recorded fragments store.
+    pub items: Items,
+    /// What is known of paths.
+    pub hot: Hot,
     /// How often the cache was emptied.
     filling: u64,
     /// Whether it is to be emptied as soon as nobody runs in it.
@@ -143,6 +150,8 @@ impl Cache {
             lines: HashMap::default(),
             guards: Guards::new(),
             removed: Vec::new(),
+            items: Items::default(),
+            hot: Hot::new(),
             filling: 1,
             retired: false,
         };
@@ -203,6 +212,8 @@ impl Cache {
         self.order.iter_mut().for_each(Vec::clear);
         self.fragments.clear();
         self.exits.clear();
+        self.items.clear();
+        self.hot = Hot::new();
         self.retired = false;
         self.filling += 1;
     }
@@ -231,18 +242,60 @@ impl Cache {
         while self.guard(&draft.source) {
             draft = self.draft(pc, region, pad, kind)?;
         }
+        self.tell(&draft);
+        Ok(self.place(draft, pc, region, kind))
+    }
+
+    /// Tells the host what a draft will store.
+    fn tell(&mut self, draft: &Draft) {
         for told in &draft.told {
             let head = RoadmapHead {
                 first: told.first,
-                blocks: told.blocks as u32,
+                blocks: told.pieces.len() as u32,
                 process: super::state::get().process(),
                 code_len: told.code.len() as u32,
                 stretches: told.stretches.len() as u32,
                 is_path: u32::from(told.is_path),
             };
             trace::describe(head, &told.stretches, &told.code);
+            if self.sieve.is_none() {
+                self.items.add(told);
+            }
         }
-        Ok(self.place(draft, pc, region, kind))
+    }
+
+    /// Makes a path and puts it in the place of the fragment with which it begins: where its blocks begin. Nothing
+    /// if it cannot be made.
+    pub fn path(&mut self, route: &Route) -> Option<Vec<u64>> {
+        let kind = Kind::Recorded;
+        let pc = *route.entries.first()?;
+        let old = self.book(kind).by_pc.get(&pc).copied()?;
+        let region = self.region_for(pc);
+        if sync::is_mark(pc) || self.retired || self.regions[region].left() < ROOM {
+            return None;
+        }
+        let mut draft = self.draft_path(route, region)?;
+        while self.guard(&draft.source) {
+            draft = self.draft_path(route, region)?;
+        }
+        self.tell(&draft);
+        let blocks = draft.told.iter().flat_map(|told| told.pieces.iter().map(|p| p.0)).collect();
+        // Returns go to the pad of the call that was translated last.
+        for pad in draft.pads.iter().filter(|pad| pad.kind == PadKind::Ret) {
+            if let Some(at) = self.books[kind as usize].rets.get(pad.tag) {
+                self.removed.push(Pad { kind: PadKind::Ret, tag: pad.tag, at });
+            }
+        }
+        self.remove(old);
+        self.place(draft, pc, region, kind);
+        Some(blocks)
+    }
+
+    fn draft_path(&mut self, route: &Route, region: usize) -> Option<Draft> {
+        let base = self.regions[region].next().0.next_multiple_of(16);
+        let mut around = self.around(region, Kind::Recorded);
+        let path = path::gather(&mut around, route)?;
+        translate_path(&mut around, path, base)
     }
 
     fn draft(
@@ -253,6 +306,11 @@ impl Cache {
         kind: Kind,
     ) -> Result<Draft, Failure> {
         let base = self.regions[region].next().0.next_multiple_of(16);
+        translate(&mut self.around(region, kind), pc, base, pad)
+    }
+
+    /// What a translation needs to know.
+    fn around(&mut self, region: usize, kind: Kind) -> Around<'_> {
         let (pages, by_pc) = (&mut self.pages, &self.books[kind as usize].by_pc);
         let tracing = match (kind, self.sieve) {
             (Kind::Plain, _) => Tracing::Not,
@@ -260,8 +318,7 @@ impl Cache {
             (Kind::Recorded, None) => Tracing::Whole,
         };
         let (region, counted, lines) = (&mut self.regions[region], self.counted, &mut self.lines);
-        let mut around = Around { pages, by_pc, region, tracing, counted, lines };
-        translate(&mut around, pc, base, pad)
+        Around { pages, by_pc, region, tracing, counted, lines }
     }
 
     /// Closes to writing what has just been translated; whether it was open before.
@@ -400,6 +457,9 @@ impl Cache {
         let incoming = std::mem::take(&mut fragment.incoming);
         let pads = std::mem::take(&mut fragment.pads);
         let (pc, exits, kind) = (fragment.pc, fragment.exits.clone(), fragment.kind as usize);
+        if !fragment.parts.is_empty() {
+            self.hot.forget(pc);
+        }
         if self.books[kind].by_pc.get(&pc) == Some(&id) {
             self.books[kind].by_pc.remove(&pc);
         }
@@ -512,6 +572,7 @@ impl Cache {
             incoming: Vec::new(),
             exits: first..first + own,
             pads,
+            parts: draft.parts.into_boxed_slice(),
             live: true,
             kind,
         };
@@ -528,6 +589,7 @@ impl Cache {
                 incoming: Vec::new(),
                 exits: first + own..last,
                 pads,
+                parts: Box::default(),
                 live: true,
                 kind,
             };

@@ -5,7 +5,9 @@
 //! expect it. A way out moves it there; if it is conditional, behind the fragment's code.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::expect::Miss;
 use super::fragment::{ExitKind, Spills};
+use super::probe;
 use super::translate::Draft;
 
 /// A displacement that leads out of the fragment.
@@ -26,6 +28,19 @@ pub struct OpenExit {
     pub own: Option<(usize, usize)>,
 }
 
+/// A way out whose end is still to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Cold {
+    /// The displacement that leads there.
+    pub patch: usize,
+    /// Where it leads; the instruction that missed, if it did.
+    pub target: u64,
+    /// The part of a path that is left by it.
+    pub part: u8,
+    /// An indirect transfer that did not go where a path expects.
+    pub miss: Option<Miss>,
+}
+
 impl Draft {
     /// A displacement leads to an address of the program.
     pub fn exit(&mut self, patch: usize, target: u64) {
@@ -36,11 +51,16 @@ impl Draft {
 
     /// A way out on a condition.
     pub fn exit_if(&mut self, patch: usize, target: u64) {
-        if self.now == self.shared {
+        if self.now == self.shared && self.is_last() {
             self.exit(patch, target);
         } else {
-            self.cold.push((patch, target));
+            self.cold.push(Cold { patch, target, part: self.part, miss: None });
         }
+    }
+
+    /// Whether nothing is recorded that comes behind the present place.
+    pub fn is_last(&self) -> bool {
+        self.parts.get(usize::from(self.part)).is_none_or(|part| part.behind == 0)
     }
 
     /// Goes on at an address of the program.
@@ -49,7 +69,7 @@ impl Draft {
         self.site(target, Spills::NONE);
         if self.now != self.shared && target == self.pc && self.inner.is_some() {
             let patch = self.emit.jump();
-            self.cold.push((patch, target));
+            self.cold.push(Cold { patch, target, part: self.part, miss: None });
             return;
         }
         self.unsettle();
@@ -58,17 +78,25 @@ impl Draft {
         self.exit(patch, target);
     }
 
-    /// The ends of ways out that must move the trace's address back.
+    /// The ends of ways out that must move the trace's address back, or say that not all of a path was run.
     pub fn cold_exits(&mut self) {
-        for (patch, target) in std::mem::take(&mut self.cold) {
-            (self.now, self.lost, self.rest) = (self.home, 0, 0);
+        for cold in std::mem::take(&mut self.cold) {
+            let Cold { patch, target, part, miss } = cold;
+            (self.now, self.lost, self.rest, self.part) = (self.home, 0, 0, part);
+            let is_last = self.is_last();
+            if let Some(miss) = miss {
+                self.emit.land(patch);
+                self.missed(target, miss);
+                continue;
+            }
             self.site(target, Spills::NONE);
             let start = self.emit.offset();
             self.unsettle();
+            self.take_back(target, Spills::NONE);
             self.site(target, Spills::NONE);
             let jump = self.emit.jump();
             self.exit(jump, target);
-            match self.inner.filter(|_| target == self.pc) {
+            match self.inner.filter(|_| target == self.pc && is_last) {
                 Some(inner) => {
                     let (kind, own) = (ExitKind::Direct, Some((inner, start)));
                     let (patch, inline, block) = (Some(patch), None, 0);
@@ -77,6 +105,19 @@ impl Draft {
                 None => self.emit.fix32(patch, (start - (patch + 4)) as u32),
             }
         }
+    }
+
+    /// Says of a path that it was left behind the present part, which makes that the last. The trace's address is where all fragments
+    /// expect it.
+    pub fn take_back(&mut self, pc: u64, spills: Spills) {
+        let part = self.parts.get(usize::from(self.part)).copied();
+        let (Some(part), Some(pointer)) = (part.filter(|p| p.behind > 0), self.now.register())
+        else {
+            return;
+        };
+        self.probe_site(pc, spills, 0);
+        probe::change_tag(&mut self.emit, pointer, part);
+        self.part = (self.parts.len() - 1) as u8;
     }
 
     /// Leaves the cache.

@@ -62,6 +62,20 @@ pub struct Site {
     pub flags: bool,
     /// How many bytes of the save point's record lie before that address already.
     pub begun: u16,
+    /// The part of a path to which it belongs.
+    pub part: u8,
+}
+
+/// A part of a path: one of its blocks. When a path is entered all of it is recorded; where it is left early, or an instruction
+/// faults, that is made true.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// The identifier of the path up to here.
+    pub identifier: u32,
+    /// Bytes of the whole path's record.
+    pub whole: u16,
+    /// Bytes of it that belong to what comes behind.
+    pub behind: u16,
 }
 
 /// Where a return of the program can land in the cache.
@@ -107,6 +121,8 @@ pub struct Fragment {
     pub exits: std::ops::Range<u32>,
     /// Its landing pads.
     pub pads: Vec<Pad>,
+    /// Its parts, if it is a path.
+    pub parts: Box<[Part]>,
     /// Whether it can still be entered.
     pub live: bool,
     /// Its kind.
@@ -133,6 +149,11 @@ impl Fragment {
         let offset = addr.checked_sub(self.base)?;
         let i = self.sites.partition_point(|s| u64::from(s.offset) <= offset);
         self.sites.get(i.checked_sub(1)?).copied()
+    }
+
+    /// The part to which a site belongs, if something is recorded that comes behind it.
+    pub fn part(&self, site: Site) -> Option<Part> {
+        self.parts.get(usize::from(site.part)).copied().filter(|part| part.behind > 0)
     }
 }
 

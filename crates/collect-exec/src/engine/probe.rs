@@ -15,7 +15,8 @@ use ichnos_trace::{Register, Width};
 
 use super::ctx::at;
 use super::emit::{Emit, Gp};
-use super::fragment::{ExitKind, Spills};
+use super::fragment::{ExitKind, Part, Spills};
+use super::items::Length;
 use super::snapshot::Varying;
 use super::superblock::Decoded;
 use super::sys;
@@ -34,6 +35,8 @@ pub struct Probes {
     accesses: Accesses,
     /// The instruction after which the stack pointer must be told.
     strange: Option<usize>,
+    /// Whether all pieces are stored as one, because they are those of a path.
+    is_path: bool,
 }
 
 /// How the accesses become known.
@@ -69,12 +72,49 @@ impl Probes {
         };
         let last = insns.len() - 1;
         let strange = insts.get(last).filter(|inst| !plan::keeps_stack(inst)).map(|_| last);
-        Self { plan, first, accesses, strange }
+        Self { plan, first, accesses, strange, is_path: false }
+    }
+
+    /// Those of a path.
+    pub fn along(around: &mut dyn Surroundings, plan: Plan) -> Self {
+        // Those of its blocks, and of the first two, the first three, and so on.
+        let first = around.identifiers(2 * plan.pieces.len() - 1);
+        Self { plan, first, accesses: Accesses::Planned, strange: None, is_path: true }
+    }
+
+    /// The parts of a path.
+    pub fn parts(&self) -> Vec<Part> {
+        let pieces = &self.plan.pieces;
+        let whole = self.len(pieces.len());
+        let part = |i: usize| Part {
+            identifier: self.identifier(i),
+            whole: whole as u16,
+            behind: (whole - self.len(i + 1)) as u16,
+        };
+        (0..pieces.len()).map(part).collect()
+    }
+
+    /// What stands for a path that was left behind a piece.
+    fn identifier(&self, piece: usize) -> u32 {
+        let blocks = self.plan.pieces.len() as u32;
+        self.first + if piece == 0 { 0 } else { blocks + piece as u32 - 1 }
+    }
+
+    /// Bytes of a path's record up to its first so many pieces.
+    fn len(&self, pieces: usize) -> usize {
+        TAG + self.plan.pieces.iter().take(pieces).map(Piece::bytes).sum::<usize>()
     }
 
     /// What the host must know.
     pub fn told(&self, insns: &[Decoded]) -> Told {
-        Told::new(insns, (self.first, self.plan.pieces.len()), false)
+        let piece = |piece: &Piece| (piece.entry.0, piece.bytes() as u16);
+        let pieces = self.plan.pieces.iter().map(piece).collect();
+        let length = match &self.accesses {
+            Accesses::Planned => Length::Words,
+            Accesses::Varying(varying) => Length::Fixed(varying.len() as u16),
+            Accesses::Told => Length::Runs,
+        };
+        Told { is_path: self.is_path, length, ..Told::new(insns, self.first, pieces) }
     }
 
     /// Writes the save points before an instruction; false if that cannot be done.
@@ -93,14 +133,21 @@ impl Probes {
             if !piece.insns.contains(&insn) {
                 continue;
             }
-            let mut offset = TAG;
+            let (mut offset, whole, identifier) = if self.is_path {
+                draft.part = i as u8;
+                let last = self.plan.pieces.len() - 1;
+                (self.len(i), self.len(last + 1), self.identifier(last))
+            } else {
+                (TAG, TAG + piece.bytes(), self.first + i as u32)
+            };
             for (k, save) in piece.saves.iter().enumerate() {
-                let point = Point { piece, save, offset, pc };
+                let point = Point { save, offset, whole, pc };
                 if save.at == insn {
-                    let done = if k == 0 {
-                        point.first(draft, self.first + i as u32)
+                    let begins = k == 0 && (i == 0 || !self.is_path);
+                    let done = if begins {
+                        point.first(draft, identifier)
                     } else {
-                        point.later(draft)
+                        save.stores.is_empty() || point.later(draft)
                     };
                     if !done {
                         return false;
@@ -171,16 +218,16 @@ enum Kept {
 
 /// One save point.
 struct Point<'a> {
-    piece: &'a Piece,
     save: &'a SavePoint,
-    /// Where its stores begin in the record.
+    /// Where its stores begin in the record, and how long that is.
     offset: usize,
+    whole: usize,
     pc: u64,
 }
 
 impl Point<'_> {
     fn first(&self, draft: &mut Draft, identifier: u32) -> bool {
-        let len = TAG + self.piece.bytes();
+        let len = self.whole;
         let Some((pointer, kept)) = self.begin(draft, 0) else { return false };
         let emit = &mut draft.emit;
         store_tag(emit, pointer, identifier);
@@ -194,7 +241,7 @@ impl Point<'_> {
     }
 
     fn later(&self, draft: &mut Draft) -> bool {
-        let len = TAG + self.piece.bytes();
+        let len = self.whole;
         let Some((pointer, kept)) = self.begin(draft, len) else { return false };
         let emit = &mut draft.emit;
         self.stores(emit, pointer, self.offset as i32 - len as i32);
@@ -277,6 +324,15 @@ pub fn store_tag(emit: &mut Emit, pointer: Gp, tag: u32) {
     emit.raw(&[0xc7]);
     operand(emit, 0, pointer, 0);
     emit.raw(&tag.to_le_bytes());
+}
+
+/// Makes the record of a path, which lies before the pointer, the one of the path up to a part.
+pub fn change_tag(emit: &mut Emit, pointer: Gp, part: Part) {
+    prefix(emit, pointer);
+    emit.raw(&[0xc7]);
+    operand(emit, 0, pointer, -i32::from(part.whole));
+    emit.raw(&part.identifier.to_le_bytes());
+    advance(emit, pointer, -i32::from(part.behind));
 }
 
 /// `lea pointer, [pointer + by]`.

@@ -36,6 +36,11 @@ impl Varying {
         Some(Self { parts, pointer: Gp(pointer) })
     }
 
+    /// Bytes that are stored.
+    pub fn len(&self) -> usize {
+        self.parts.len()
+    }
+
     /// The save point before the instruction at `pc`, whose block is `identifier`.
     pub fn before(&self, draft: &mut Draft, identifier: u32, pc: u64) -> Result<(), Unsupported> {
         let len = (TAG + self.parts.len()) as i32;

@@ -73,10 +73,17 @@ impl State {
     /// Takes out translated code of a range, in the cache and in every thread's tables.
     pub fn invalidate(&self, start: u64, len: u64) {
         let mut cache = self.cache.lock();
-        if !cache.invalidate(start, len) {
+        if cache.invalidate(start, len) {
+            self.forget_removed(&mut cache);
+        }
+    }
+
+    /// Takes what was removed from the cache out of every thread's tables.
+    pub fn forget_removed(&self, cache: &mut Cache) {
+        let removed = std::mem::take(&mut cache.removed);
+        if removed.is_empty() {
             return;
         }
-        let removed = std::mem::take(&mut cache.removed);
         for &thread in self.threads.lock().iter() {
             // SAFETY: registered contexts stay mapped until they are taken off the list.
             let ctx = unsafe { &*(thread as *const Ctx) };

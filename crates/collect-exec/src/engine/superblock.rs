@@ -78,7 +78,7 @@ pub fn gather(around: &mut dyn Surroundings, pc: u64) -> Vec<Decoded> {
 }
 
 /// Whether an instruction's accesses vary too much to be worked out from a superblock's.
-fn stands_alone(inst: &Inst, sifted: bool) -> bool {
+pub fn stands_alone(inst: &Inst, sifted: bool) -> bool {
     if sifted { !sieve::is_simple(inst) } else { plan::is_flexible(inst) }
 }
 
@@ -105,7 +105,8 @@ pub fn changes_base(insn: &Instruction) -> bool {
     fs || matches!(insn.code(), Code::Wrgsbase_r32 | Code::Wrgsbase_r64)
 }
 
-fn decode(around: &mut dyn Surroundings, pc: u64) -> Option<Decoded> {
+/// The instruction at an address with its bytes, if there is one.
+pub fn decode(around: &mut dyn Surroundings, pc: u64) -> Option<Decoded> {
     let code = around.code(pc, MAX_LEN);
     let mut bytes = [0; MAX_LEN];
     bytes[..code.len()].copy_from_slice(code);

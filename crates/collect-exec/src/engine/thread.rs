@@ -25,7 +25,7 @@ use crate::{window, words};
 
 const PAGE: u64 = 4096;
 const STACK_LEN: u64 = 252 << 10;
-const SIGNAL_STACK_LEN: u64 = 60 << 10;
+const SIGNAL_STACK_LEN: u64 = 188 << 10;
 const TABLES: u64 = SIEVE_END as u64;
 const STACK_AT: u64 = TABLES + PAGE;
 const SIGNAL_STACK_AT: u64 = STACK_AT + STACK_LEN + PAGE;

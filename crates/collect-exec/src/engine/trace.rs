@@ -228,6 +228,12 @@ pub fn overflow(ctx: &mut Ctx, begun: u64) {
     let mut len = 0;
     if ctx.buffer_index != NONE {
         ctx.buffer -= begun;
+        let start = start_of(ctx.buffer_index);
+        // SAFETY: what this thread has stored, which nobody changes meanwhile.
+        let stored = unsafe {
+            std::slice::from_raw_parts(start as *const u8, (ctx.buffer - start) as usize)
+        };
+        state::get().look_for_paths(stored);
         len = (end_of(ctx.buffer_index) - ctx.buffer).min(PAGE) as usize;
         let from = ctx.buffer as *mut u8;
         // SAFETY: from the record's start to the end of this thread's buffer. The place is emptied, so

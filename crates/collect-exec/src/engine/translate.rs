@@ -19,11 +19,14 @@ use ichnos_base::Sieve;
 
 use super::ctx::{JUMP_TABLE, RET_TABLE, at};
 use super::emit::{Emit, Gp, RAX, RCX};
-use super::exits::OpenExit;
-use super::fragment::{ExitKind, Pad, PadKind, Site, Spills};
+use super::exits::{Cold, OpenExit};
+use super::fragment::{ExitKind, Pad, PadKind, Part, Site, Spills};
 use super::home::Home;
+use super::items::Length;
 use super::inserted::Inserted;
 use super::mangle::{self, Source, Unsupported};
+use super::path::Path;
+use super::probe::Probes;
 use super::sift::{self, Stub};
 use super::superblock::{self, Decoded};
 use super::{gates, native, sync};
@@ -99,8 +102,11 @@ pub struct Draft {
     pub now: Home,
     /// Where the program's address `pc` is reached with the address in its home.
     pub inner: Option<usize>,
-    /// Conditional ways out that must move it back: displacement and target.
-    pub cold: Vec<(usize, u64)>,
+    /// Conditional ways out that must move it back, or must say that not all of a path was run.
+    pub cold: Vec<Cold>,
+    /// The parts of a path, and the one at the present place.
+    pub parts: Vec<Part>,
+    pub part: u8,
     /// The address of the superblock.
     pub pc: u64,
     /// Where the call begins with which the superblock ends, if it is not its entry.
@@ -115,15 +121,17 @@ pub struct Told {
     pub is_path: bool,
     /// Identifier of its first block.
     pub first: u32,
-    /// How many blocks.
-    pub blocks: usize,
+    /// Its blocks: where each begins, and how many bytes it stores.
+    pub pieces: Vec<(u64, u16)>,
+    /// What else it stores.
+    pub length: Length,
     /// Its code.
     pub code: Vec<u8>,
 }
 
 impl Told {
-    /// Of these instructions.
-    pub fn new(insns: &[Decoded], (first, blocks): (u32, usize), is_path: bool) -> Self {
+    /// Of a superblock, whose instructions these are.
+    pub fn new(insns: &[Decoded], first: u32, pieces: Vec<(u64, u16)>) -> Self {
         let mut stretches: Vec<Stretch> = Vec::new();
         for decoded in insns {
             let (pc, len) = (decoded.insn.ip(), decoded.insn.len() as u64);
@@ -133,7 +141,7 @@ impl Told {
             }
         }
         let code = insns.iter().flat_map(|d| d.bytes().iter().copied()).collect();
-        Self { stretches, is_path, first, blocks, code }
+        Self { stretches, is_path: false, first, pieces, length: Length::Words, code }
     }
 }
 
@@ -160,8 +168,11 @@ pub enum Failure {
     Full,
 }
 
-enum Next {
+/// What comes behind an instruction.
+pub enum Next {
+    /// The one at this address.
     Go(u64),
+    /// Nothing.
     End,
 }
 
@@ -178,32 +189,7 @@ pub fn translate(
         return Err(if empty { Failure::NotExecutable } else { Failure::Invalid });
     }
     let inserted = Inserted::new(around, &mut insns);
-    let (shared, home) = match around.tracing() {
-        Tracing::Whole => (Home::SHARED, Home::of(&insns)),
-        Tracing::Sifted(_) => (Home::SHARED_SCRATCH, Home::scratch_of(&insns)),
-        Tracing::Not => (Home::Nowhere, Home::Nowhere),
-    };
-    let mut draft = Draft {
-        emit: Emit::new(base),
-        entry: 0,
-        sites: Vec::with_capacity(2 * insns.len()),
-        exits: Vec::new(),
-        pads: Vec::new(),
-        source: Vec::new(),
-        told: Vec::new(),
-        lost: 0,
-        rest: 0,
-        block: 0,
-        flags_saved: false,
-        stubs: Vec::new(),
-        shared,
-        home,
-        now: shared,
-        inner: None,
-        cold: Vec::new(),
-        pc,
-        call: None,
-    };
+    let mut draft = Draft::new(around, &insns, (pc, base));
     if pad == Some(PadKind::Jump) {
         draft.pads.push(Pad { kind: PadKind::Jump, tag: pc, at: base });
         draft.emit.verify(pc, at::MISS_JUMP);
@@ -220,7 +206,7 @@ pub fn translate(
     }
     draft.settle();
     // A way back that skips the entry would skip the look at the budget, too.
-    let skips = home != shared && !marked && !around.counted();
+    let skips = draft.home != draft.shared && !marked && !around.counted();
     draft.inner = skips.then(|| draft.emit.offset());
     draft.all(around, &insns, &inserted);
     draft.cold_exits();
@@ -230,7 +216,59 @@ pub fn translate(
     Ok(draft)
 }
 
+/// Translates a path for the cache address `base`; nothing if that cannot be done.
+pub fn translate_path(around: &mut dyn Surroundings, path: Path, base: u64) -> Option<Draft> {
+    let Path { insns, plan } = path;
+    let pc = insns.first()?.insn.ip();
+    let inserted = Inserted::Probes(Probes::along(around, plan));
+    let mut draft = Draft::new(around, &insns, (pc, base));
+    if let Inserted::Probes(probes) = &inserted {
+        draft.parts = probes.parts();
+        // Nothing is recorded yet that would have to be taken back.
+        draft.part = (draft.parts.len() - 1) as u8;
+    }
+    draft.site(pc, Spills::NONE);
+    draft.settle();
+    draft.inner = (draft.home != draft.shared).then(|| draft.emit.offset());
+    draft.all(around, &insns, &inserted);
+    draft.cold_exits();
+    draft.told.extend(inserted.told(&insns));
+    let is_whole = !draft.exits.iter().any(|exit| exit.kind != ExitKind::Direct);
+    is_whole.then_some(draft)
+}
+
 impl Draft {
+    fn new(around: &dyn Surroundings, insns: &[Decoded], (pc, base): (u64, u64)) -> Self {
+        let (shared, home) = match around.tracing() {
+            Tracing::Whole => (Home::SHARED, Home::of(insns)),
+            Tracing::Sifted(_) => (Home::SHARED_SCRATCH, Home::scratch_of(insns)),
+            Tracing::Not => (Home::Nowhere, Home::Nowhere),
+        };
+        Self {
+            emit: Emit::new(base),
+            entry: 0,
+            sites: Vec::with_capacity(2 * insns.len()),
+            exits: Vec::new(),
+            pads: Vec::new(),
+            source: Vec::new(),
+            told: Vec::new(),
+            lost: 0,
+            rest: 0,
+            block: 0,
+            flags_saved: false,
+            stubs: Vec::new(),
+            shared,
+            home,
+            now: shared,
+            inner: None,
+            cold: Vec::new(),
+            parts: Vec::new(),
+            part: 0,
+            pc,
+            call: None,
+        }
+    }
+
     fn all(&mut self, around: &mut dyn Surroundings, insns: &[Decoded], inserted: &Inserted) {
         for (i, decoded) in insns.iter().enumerate() {
             let pc = decoded.insn.ip();
@@ -247,7 +285,7 @@ impl Draft {
             }
             // Not every instruction of that flow is one: the decoder counts `syscall` too.
             let calls = decoded.insn.is_call_near() || decoded.insn.is_call_near_indirect();
-            if calls && i != 0 {
+            if calls && i != 0 && self.parts.is_empty() {
                 let offset = self.emit.offset();
                 self.call = Some(Call { pc, offset, entry: offset });
             }
@@ -360,7 +398,14 @@ impl Draft {
                 // All others only fault.
                 self.plain(source)?;
             }
-            FlowControl::ConditionalBranch => self.conditional(insn, source.bytes)?,
+            FlowControl::ConditionalBranch => {
+                let target = insn.near_branch_target();
+                if next == Some(target) && next != Some(insn.next_ip()) {
+                    self.unless(insn)?;
+                    return Ok(Next::Go(target));
+                }
+                self.conditional(insn, source.bytes)?;
+            }
             FlowControl::UnconditionalBranch if insn.is_jmp_short_or_near() => {
                 let target = insn.near_branch_target();
                 if next != Some(target) {
@@ -369,6 +414,12 @@ impl Draft {
                 }
                 return Ok(Next::Go(target));
             }
+            FlowControl::Call | FlowControl::IndirectCall | FlowControl::IndirectBranch
+                if next.is_some() =>
+            {
+                return self.expect(around, insn, next);
+            }
+            FlowControl::Return if next.is_some() => return self.expect(around, insn, next),
             FlowControl::Call if insn.is_call_near() => {
                 let fix = self.call_pad(insn.next_ip());
                 self.push_return(around, fix, insn.next_ip())?;
@@ -452,7 +503,8 @@ impl Draft {
     fn here(&self, pc: u64, spills: Spills) -> Site {
         let (offset, lost) = (self.emit.offset() as u32, self.lost | self.now.lost());
         let (home, rest, block, flags) = (self.now, self.rest, self.block, self.flags_saved);
-        Site { offset, spills, pc, lost, home, probe: false, rest, block, flags, begun: 0 }
+        let part = self.part;
+        Site { offset, spills, pc, lost, home, probe: false, rest, block, flags, begun: 0, part }
     }
 
     fn plain(&mut self, source: &Source) -> Result<(), Unsupported> {
@@ -486,7 +538,7 @@ impl Draft {
         Ok(())
     }
 
-    fn spill_and_load(&mut self, insn: &Instruction) -> Result<(), Unsupported> {
+    pub fn spill_and_load(&mut self, insn: &Instruction) -> Result<(), Unsupported> {
         self.emit.save(at::SPILL_RAX, RAX);
         self.emit.save(at::SPILL_RCX, RCX);
         self.site(insn.ip(), Spills::BOTH);
@@ -516,15 +568,25 @@ impl Draft {
         return_address: u64,
     ) -> Result<(), Unsupported> {
         self.emit.land(fix);
-        let constant = around.constant(return_address).ok_or(Unsupported)?;
         self.emit.raw(&[0x48, 0x8d, 0x64, 0x24, 0x08]); // lea rsp, [rsp+8]
+        self.push_constant(around, return_address)
+    }
+
+    /// Pushes a number.
+    pub fn push_constant(
+        &mut self,
+        around: &mut dyn Surroundings,
+        value: u64,
+    ) -> Result<(), Unsupported> {
+        let constant = around.constant(value).ok_or(Unsupported)?;
         let distance = mangle::reach(self.emit.here() + 6, constant).ok_or(Unsupported)?;
         self.emit.raw(&[0xff, 0x35]); // push [rip+distance]
         self.emit.raw(&distance.to_le_bytes());
         Ok(())
     }
 
-    fn table_jump(&mut self) {
+    /// Goes where rcx says, by the table.
+    pub fn table_jump(&mut self) {
         self.emit.raw(&[0x65, 0xff, 0x24, 0xc5]); // jmp gs:[rax*8+table]
         self.emit.raw(&JUMP_TABLE.to_le_bytes());
     }
@@ -537,9 +599,7 @@ impl Draft {
         };
         self.unsettle();
         self.site(insn.ip(), Spills::NONE);
-        self.emit.save(at::SPILL_RAX, RAX);
-        self.emit.save(at::SPILL_RCX, RCX);
-        self.emit.raw(&[0x59, 0x0f, 0xb7, 0xc1]); // pop rcx; movzx eax, cx
+        self.pop_return();
         if drop != 0 {
             // The slot below the stack pointer belongs to the program here, so no push.
             self.emit.raw(&[0x48, 0x8d, 0xa4, 0x24]); // lea rsp, [rsp+drop]
@@ -547,15 +607,27 @@ impl Draft {
             self.table_jump();
             return Ok(());
         }
+        self.return_by_table();
+        Ok(())
+    }
+
+    /// Takes the return address off the stack.
+    pub fn pop_return(&mut self) {
+        self.emit.save(at::SPILL_RAX, RAX);
+        self.emit.save(at::SPILL_RCX, RCX);
+        self.emit.raw(&[0x59, 0x0f, 0xb7, 0xc1]); // pop rcx; movzx eax, cx
+    }
+
+    /// Returns there.
+    pub fn return_by_table(&mut self) {
         self.emit.raw(&[0x65, 0xff, 0x34, 0xc5]); // push gs:[rax*8+table]
         self.emit.raw(&RET_TABLE.to_le_bytes());
         self.emit.raw(&[0xc3]);
-        Ok(())
     }
 }
 
 /// The hardware's code of a condition, from the decoder's numbering.
-fn hardware_condition(code: u8) -> Option<u8> {
+pub fn hardware_condition(code: u8) -> Option<u8> {
     use iced_x86::ConditionCode as C;
     const ORDER: [C; 16] = [
         C::o,

@@ -18,7 +18,7 @@ use libc::{
 use super::action::native_mask;
 use super::queue::Pending;
 use crate::engine::ctx::{Ctx, exit, reg};
-use crate::engine::fragment::{Fragment, Site, Spills};
+use crate::engine::fragment::{Fragment, Part, Site, Spills};
 use crate::engine::thread::{Stepping, Thread};
 use crate::engine::{count, fallback, glue, native, places, state, sync, sys, tell, trace};
 
@@ -221,6 +221,7 @@ fn out_of_changed(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) -> bo
     let Some(site) = fragment.site(rip) else { return false };
     let whole = fragment.base + u64::from(site.offset) == rip && site.spills == Spills::NONE;
     let again = site.pc == fragment.pc;
+    let part = fragment.part(site);
     drop(cache);
     if !whole {
         return false;
@@ -229,6 +230,7 @@ fn out_of_changed(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) -> bo
     ctx.undo_used = 0;
     // At its beginning again, the fragment has been recorded rightly to its end.
     take_out(ctx, uc, site, if again { exit::PENDING } else { exit::FAULT });
+    take_back(ctx, part);
     true
 }
 
@@ -317,11 +319,12 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: P
     }
     let found = if places::is_cache(rip) {
         let cache = state::get().cache.lock();
-        cache.holding(rip).and_then(|f| Some((f.site(rip)?, f.base)))
+        let found = cache.holding(rip).and_then(|f| Some((f.site(rip)?, f)));
+        found.map(|(site, f)| (site, f.part(site), f.base))
     } else {
         None
     };
-    let Some((site, base)) = found else { lost(rip, &pending) };
+    let Some((site, part, base)) = found else { lost(rip, &pending) };
     if pending.number == libc::SIGFPE || pending.number == libc::SIGILL {
         pending.info[2] = site.pc;
     }
@@ -351,6 +354,17 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: P
     block_all(uc);
     ctx.undo_used = 1;
     take_out(ctx, uc, site, exit::FAULT);
+    take_back(ctx, part);
+}
+
+/// Of the path that was stored last nothing behind this part was run.
+fn take_back(ctx: &mut Ctx, part: Option<Part>) {
+    let Some(Part { identifier, whole, behind }) = part else { return };
+    if let Some(record) = trace::last(ctx, usize::from(whole)) {
+        record[..size_of::<u32>()].copy_from_slice(&identifier.to_le_bytes());
+        record[usize::from(whole - behind)..].fill(0);
+        ctx.buffer -= u64::from(behind);
+    }
 }
 
 /// An instruction faulted that runs in its own place. A store to translated code is made again.
