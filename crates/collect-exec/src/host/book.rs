@@ -1,17 +1,22 @@
 //! The roadmap as the host knows it: every block by its identifier.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ichnos_base::{BlockId, GuestVa, Record, Shapes};
+use ichnos_flow::Piece;
 use ichnos_isa_x86::Inst;
 use ichnos_trace::flat::{Brief, Flat, Sort};
 use ichnos_trace::{MAX_STEPS, Step};
 
 use super::program::Program;
 use super::varying::Varying;
-use crate::plan::{decode_all, plan_superblock};
+use crate::plan::{decode_all, plan_path, plan_superblock};
 use crate::words::Described;
+
+/// Instructions that code has at most; the engine makes it shorter by far.
+pub const MOST_INSNS: usize = 0x7fff;
 
 /// A block.
 #[derive(Debug)]
@@ -26,7 +31,8 @@ pub struct Known {
     pub code: Vec<u8>,
     /// What replay does.
     pub steps: Vec<Step>,
-    insns: u8,
+    /// Its instructions.
+    insns: u16,
     /// The number of its first way, as sinks know it; the others follow.
     pub first_way: u32,
 }
@@ -41,11 +47,6 @@ impl Known {
             Varies::Told => 0,
         }
     }
-
-    /// Its instructions, which are few.
-    pub fn insns(&self) -> u8 {
-        self.insns
-    }
 }
 
 /// Whether a block's accesses vary from one execution to the next; then it is one instruction.
@@ -59,13 +60,22 @@ pub enum Varies {
     Told,
 }
 
-/// All blocks.
+/// The blocks of a chain: the first is so many identifiers before the chain's own, the others follow it. No blocks: that is no chain.
+#[derive(Clone, Copy, Default, Debug)]
+struct Links {
+    back: u16,
+    blocks: u16,
+}
+
+/// All blocks, and the chains of them that are the items of paths.
 #[derive(Debug, Default)]
 pub struct Book {
     blocks: Vec<Option<Arc<Known>>>,
+    /// By identifier.
+    chains: Vec<Links>,
     /// The blocks of all ways.
     ways: Vec<Arc<Known>>,
-    /// The blocks as most executions need them.
+    /// The blocks as most executions need them. A chain is here with its entry and length, and cannot be run.
     pub flat: Flat<[u8]>,
 }
 
@@ -83,6 +93,22 @@ impl Book {
         self.blocks.get(identifier as usize)?.as_ref()
     }
 
+    /// The identifiers of a chain's blocks; nothing if there is no such chain.
+    #[inline]
+    pub fn chain(&self, identifier: u32) -> Option<Range<u32>> {
+        let links = self.chains.get(identifier as usize).filter(|links| links.blocks != 0)?;
+        let first = identifier - u32::from(links.back);
+        Some(first..first + u32::from(links.blocks))
+    }
+
+    /// The instructions of a block or chain, of which there are at most [`MOST_INSNS`].
+    pub fn insns(&self, identifier: u32) -> Option<u16> {
+        match self.chain(identifier) {
+            Some(mut blocks) => blocks.try_fold(0, |sum, block| Some(sum + self.get(block)?.insns)),
+            None => self.get(identifier).map(|known| known.insns),
+        }
+    }
+
     /// Takes a buffer of roadmap messages; what cannot be understood is left out.
     pub fn read(&mut self, mut bytes: &[u8]) {
         while let Some(described) = Described::take(&mut bytes) {
@@ -92,13 +118,13 @@ impl Book {
 
     fn add(&mut self, described: &Described<'_>) -> Option<()> {
         let Described { head, stretches, code } = described;
+        let is_path = head.is_path != 0;
         let mut code = *code;
         let insts = decode_all(stretches)?;
-        let plan = plan_superblock(&insts)?;
-        // The engine makes them shorter by far.
-        if insts.len() > usize::from(u8::MAX)
-            || plan.pieces.iter().any(|p| p.steps.len() > MAX_STEPS)
-        {
+        let plan = if is_path { plan_path(&insts)? } else { plan_superblock(&insts)? };
+        let is_long = |piece: &Piece| piece.steps.len() > MAX_STEPS;
+        let as_told = plan.pieces.len() == head.blocks as usize;
+        if insts.len() > MOST_INSNS || !as_told || plan.pieces.iter().any(is_long) {
             return None;
         }
         let last = head.first as usize + plan.pieces.len();
@@ -116,7 +142,7 @@ impl Book {
                 varies: varies(&piece.steps, insts),
                 code: own.to_vec(),
                 steps: told_steps(&piece.steps),
-                insns: insts.len() as u8,
+                insns: insts.len() as u16,
                 first_way: self.ways.len() as u32,
             };
             let known = Arc::new(known);
@@ -128,9 +154,32 @@ impl Book {
             };
             let (entry, first_way) = (known.entry, known.first_way);
             let mut brief = Brief::new(entry, first_way, known.len() as u32, sort);
-            brief.goes_on = i > 0;
+            // No item begins inside a path.
+            brief.goes_on = i > 0 && !is_path;
             self.flat.add(head.first + i as u32, &piece.steps, brief);
             self.blocks[head.first as usize + i] = Some(known);
+        }
+        if is_path { self.add_chains(head.first, plan.pieces.len()) } else { Some(()) }
+    }
+
+    /// Adds the chains of a path whose blocks are known: the first two, the first three, and so on. Nothing if there is something
+    /// special about one of them.
+    fn add_chains(&mut self, first: u32, blocks: usize) -> Option<()> {
+        let blocks = u16::try_from(blocks).ok()?;
+        let (entry, mut len) = (self.flat.get(first)?.entry, 0);
+        for i in 0..blocks {
+            let block = first + u32::from(i);
+            let brief = self.flat.get(block).filter(|brief| brief.sort == Sort::Plain)?;
+            len += brief.len;
+            let Some(before) = i.checked_sub(1) else { continue };
+            let back = blocks.checked_add(before)?;
+            let identifier = first + u32::from(back);
+            self.flat.add(identifier, &[], Brief::new(entry, 0, len, Sort::Records));
+            let at = identifier as usize;
+            if self.chains.len() <= at {
+                self.chains.resize(at + 1, Links::default());
+            }
+            self.chains[at] = Links { back, blocks: i + 1 };
         }
         Some(())
     }

@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use ichnos_base::{
-    Batch, Blocks, Code, EndStatus, Event, GapReason, GuestVa, Leave, Line, Plan, ProcessId, Raw,
-    Record, Sink, Slot, Step as PlanStep, ThreadId, ThreadStart, Use, Width,
+    Batch, Blocks, Chain, Code, EndStatus, Event, GapReason, GuestVa, Leave, Line, Plan, ProcessId,
+    Raw, Record, Sink, Slot, Step as PlanStep, ThreadId, ThreadStart, Use, Width,
 };
 use ichnos_tap::{BufferKind, Taken};
 
@@ -59,6 +60,8 @@ struct Thread {
 struct Process {
     /// The blocks whose code was told.
     told: HashSet<u64>,
+    /// The chains that were told.
+    chains: HashSet<u32>,
     /// Whether the silent ones were.
     silent: bool,
     os: u32,
@@ -249,6 +252,12 @@ impl<S: Sink> Out<'_, S> {
                 self.plan(id, identifier, &block)
             }
             Item::Block(_, block) => self.block(id, (gathered, book), &block),
+            Item::Chain(identifier, blocks) if self.sink.takes_raw() => {
+                self.chain(id, (identifier, blocks), book)
+            }
+            Item::Chain(_, blocks) => blocks
+                .filter_map(|block| book.get(block))
+                .try_for_each(|block| self.block(id, (gathered, book), block)),
             Item::Many => self.flush(id, gathered, book),
             Item::Told(told) => {
                 self.flush(id, gathered, book)?;
@@ -282,6 +291,27 @@ impl<S: Sink> Out<'_, S> {
         }
         let (entry, steps, code) = (block.entry, &*block.steps, &*block.code);
         self.sink.plan(&Plan { identifier, process, entry, steps, code }).map(drop)
+    }
+
+    /// Tells a chain that a thread comes to for the first time, if nobody of its process has been there, and before it those of its
+    /// blocks that were not told.
+    fn chain(
+        &mut self,
+        id: ThreadId,
+        (identifier, blocks): (u32, Range<u32>),
+        book: &Book,
+    ) -> Result<(), S::Error> {
+        let process = self.process_of(id);
+        if !self.processes.entry(process).or_default().chains.insert(identifier) {
+            return Ok(());
+        }
+        let blocks: Vec<u32> = blocks.collect();
+        for &block in &blocks {
+            if let Some(known) = book.get(block) {
+                self.plan(id, block, known)?;
+            }
+        }
+        self.sink.chain(&Chain { identifier, process, blocks: &blocks }).map(drop)
     }
 
     /// Tells the silent blocks of a process, once.
@@ -371,6 +401,7 @@ impl<S: Sink> Out<'_, S> {
         others.into_iter().try_for_each(|other| self.end(other, Some(EndStatus::Exited(0))))?;
         let process = self.process(id);
         process.told.clear();
+        process.chains.clear();
         process.end = None;
         Ok(())
     }
@@ -466,3 +497,6 @@ impl<S: Sink> Out<'_, S> {
 fn exited(status: u64) -> EndStatus {
     EndStatus::Exited((status & 0xff) as i32)
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use ichnos_base::Leave;
 use ichnos_trace::Register;
 use ichnos_trace::flat::{Brief, Sort};
 
-use super::book::{Known, Varies};
+use super::book::{Known, MOST_INSNS, Varies};
 use super::stream::{Form, From, Held, Item, Stream, Tell};
 use crate::plan;
 use crate::words;
@@ -25,7 +25,7 @@ pub const SILENT: [(u32, Register); 3] =
 #[derive(Debug, Default)]
 pub struct Visited(Vec<Visit>);
 
-/// A block that was visited, in four bytes: those of its identifier and words in the lower 16 bits, its instructions in eight, and
+/// A block or chain that was visited, in four bytes: those of its identifier and words in the lower 16 bits, its instructions in 15, and
 /// whether it goes on behind another one. Nothing if it was not visited, or there is something special about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Visit(u32);
@@ -38,7 +38,7 @@ impl Visit {
     }
 
     const fn insns(self) -> u64 {
-        (self.0 >> 16 & 0xff) as u64
+        (self.0 >> 16 & MOST_INSNS as u32) as u64
     }
 
     const fn goes_on(self) -> bool {
@@ -47,22 +47,19 @@ impl Visit {
 }
 
 impl Visited {
-    /// A block was visited.
-    pub fn visit(&mut self, identifier: u32, brief: &Brief, known: &Known) {
+    /// A plain block or a chain was visited, which has so many instructions.
+    pub fn visit(&mut self, identifier: u32, brief: &Brief, insns: u16) {
         let at = identifier as usize;
         // A block has few instructions, so that few words do.
         let Ok(len) = u16::try_from(TAG + brief.len as usize) else { return };
-        if brief.sort != Sort::Plain {
-            return;
-        }
         if self.0.len() <= at {
             self.0.resize(at + 1, Visit::default());
         }
         let goes_on = if brief.goes_on { Visit::GOES_ON } else { 0 };
-        self.0[at] = Visit(u32::from(len) | u32::from(known.insns()) << 16 | goes_on);
+        self.0[at] = Visit(u32::from(len) | u32::from(insns) << 16 | goes_on);
     }
 
-    /// A block that was visited and has nothing special; or nothing.
+    /// A block or chain that was visited and has nothing special; or nothing.
     #[inline(always)]
     fn get(&self, identifier: u32) -> Visit {
         self.0.get(identifier as usize).copied().unwrap_or_default()
@@ -84,7 +81,7 @@ impl Stream {
         if visit.len() == 0 || start - TAG + visit.len() != at {
             return at;
         }
-        let (mut held, mut chain, mut insns) = (start, self.chain, 0);
+        let (mut held, mut head, mut insns) = (start, self.head, 0);
         while let Some(tag) = words::u32_at(bytes, at) {
             let next = visited.get(tag);
             let end = at + next.len();
@@ -92,7 +89,7 @@ impl Stream {
                 break;
             }
             insns += visit.insns();
-            chain = if next.goes_on() { chain } else { at };
+            head = if next.goes_on() { head } else { at };
             held = at + TAG;
             (visit, at) = (next, end);
         }
@@ -100,7 +97,7 @@ impl Stream {
         if held != start
             && let Some(brief) = book.flat.get(last)
         {
-            self.chain = chain;
+            self.head = head;
             self.gathered.insns += insns;
             self.gathered.leave = Leave::Next(brief.entry);
             self.stretch.end = held - TAG;
@@ -109,7 +106,7 @@ impl Stream {
         at
     }
 
-    /// Passes the held block on, which is over. Its words are in the buffer, or were kept.
+    /// Passes the held block or chain on, which is over. Its words are in the buffer, or were kept.
     pub(super) fn finish_raw(
         &mut self,
         (identifier, brief, at): (u32, &Brief, Option<usize>),
@@ -117,7 +114,6 @@ impl Stream {
         from: From<'_>,
         tell: &mut Tell<'_>,
     ) {
-        let Some(known) = from.book.get(identifier) else { return };
         let before = self.gathered.leave;
         let follows = matches!(before, Leave::Silent) || before == Leave::Next(brief.entry);
         if !self.is_first() && !follows {
@@ -125,13 +121,16 @@ impl Stream {
             tell(&mut self.gathered, Item::Many);
         }
         self.note_registers(brief.goes_on);
-        let done = match brief.sort {
-            Sort::Plain => {
-                self.gathered.insns += u64::from(known.insns());
-                self.put_plain(identifier, brief.len as usize, at, from.bytes);
+        let len = brief.len as usize;
+        let done = match from.book.get(identifier) {
+            Some(known) if brief.sort != Sort::Plain => {
+                self.put_varying(identifier, known, (len, at), (leave, from.bytes))
+            }
+            _ => {
+                self.gathered.insns += u64::from(from.book.insns(identifier).unwrap_or(0));
+                self.put_plain(identifier, len, at, from.bytes);
                 true
             }
-            _ => self.put_varying(identifier, known, (brief.len as usize, at), (leave, from.bytes)),
         };
         if done {
             self.gathered.leave = leave;
@@ -176,15 +175,15 @@ impl Stream {
     /// kept back: whoever takes these may begin anew with the next buffer.
     pub(super) fn end_raw(&mut self, from: From<'_>) {
         let held = self.held.and_then(|held| from.book.flat.get(held.identifier));
-        let chain = self.chain;
-        if !held.is_some_and(|brief| brief.goes_on) || !self.stretch.contains(&chain) {
+        let head = self.head;
+        if !held.is_some_and(|brief| brief.goes_on) || !self.stretch.contains(&head) {
             return;
         }
-        let Some(first) = words::u32_at(from.bytes, chain) else { return };
+        let Some(first) = words::u32_at(from.bytes, head) else { return };
         let Some(brief) = from.book.flat.get(first) else { return };
-        self.kept.extend_from_slice(from.bytes.get(chain..self.stretch.end).unwrap_or_default());
+        self.kept.extend_from_slice(from.bytes.get(head..self.stretch.end).unwrap_or_default());
         self.kept_leave = self.gathered.leave;
-        self.stretch.end = chain;
+        self.stretch.end = head;
         if !self.is_first() {
             self.gathered.leave = Leave::Next(brief.entry);
         }

@@ -1,7 +1,8 @@
 //! One thread's stream: bytes in, records out, or blocks and addresses for those who take them.
 //!
 //! Which exit a block was left by is known only when the next item says where the thread went, so
-//! the last block is held until then.
+//! the last block is held until then. An item may be a chain of blocks, which run one behind the other: how all but the last were left is
+//! known from the next, and the chain is held for its last.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::ops::Range;
@@ -39,6 +40,8 @@ pub struct Broken {
 pub enum Item<'a> {
     /// A block with this identifier is about to be recorded for the first time by this thread.
     Block(u32, Arc<Known>),
+    /// The same for a chain, and the identifiers of its blocks, which may be new, too.
+    Chain(u32, Range<u32>),
     /// There are so many records that they are better taken away.
     Many,
     /// Something happened to the thread.
@@ -81,7 +84,7 @@ pub enum Form {
 pub struct Stream {
     pub(super) registers: Registers,
     pub(super) held: Option<Held>,
-    /// What the held block stored, once its buffer is behind.
+    /// What the held item stored, once its buffer is behind.
     pub(super) words: Vec<u8>,
     /// What the engine told about its accesses.
     pub(super) runs: Vec<Run>,
@@ -93,8 +96,8 @@ pub struct Stream {
     pub(super) stack: Option<u64>,
     /// Where in the buffer executions lie that are to be told raw.
     pub(super) stretch: Range<usize>,
-    /// Where in the buffer the last block is that does not go on behind another one.
-    pub(super) chain: usize,
+    /// Where in the buffer the last item is that does not go on behind another one.
+    pub(super) head: usize,
     /// Executions of the buffer before that were kept back, and how the last of them was left.
     pub(super) kept: Vec<u8>,
     pub(super) kept_leave: Leave,
@@ -104,7 +107,7 @@ pub struct Stream {
     pub form: Form,
 }
 
-/// The last block, until it is known how it was left.
+/// The last block or chain, until it is known how it was left.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) identifier: u32,
@@ -137,7 +140,7 @@ impl Stream {
             late: None,
             stack: None,
             stretch: 0..0,
-            chain: 0,
+            head: 0,
             kept: Vec::new(),
             kept_leave: Leave::Silent,
             gathered: Gathered::default(),
@@ -152,7 +155,7 @@ impl Stream {
         (book, visited): (&Book, &mut Visited),
         tell: &mut Tell<'_>,
     ) -> Result<(), Broken> {
-        self.chain = usize::MAX;
+        self.head = usize::MAX;
         self.take_kept();
         let done = self.items(From { bytes, book }, visited, tell);
         self.end_raw(From { bytes, book });
@@ -200,12 +203,19 @@ impl Stream {
             self.finish(Leave::Next(brief.entry), from, tell);
             if !brief.goes_on {
                 self.tell_late(bytes, tell);
-                self.chain = at;
+                self.head = at;
             }
             if self.is_new(tag) {
-                let block = book.get(tag).ok_or(broken("a block is unknown"))?;
-                tell(&mut self.gathered, Item::Block(tag, Arc::clone(block)));
-                visited.visit(tag, brief, block);
+                let insns = book.insns(tag).ok_or(broken("a block is unknown"))?;
+                let blocks = book.chain(tag);
+                if blocks.is_some() || brief.sort == Sort::Plain {
+                    visited.visit(tag, brief, insns);
+                }
+                if let Some(blocks) = blocks {
+                    tell(&mut self.gathered, Item::Chain(tag, blocks));
+                } else if let Some(block) = book.get(tag) {
+                    tell(&mut self.gathered, Item::Block(tag, Arc::clone(block)));
+                }
             } else if self.gathered.is_much() {
                 tell(&mut self.gathered, Item::Many);
             }
@@ -330,6 +340,51 @@ impl Stream {
             let item = (held.identifier, brief, held.at.filter(|_| stored.is_some()));
             return self.finish_raw(item, leave, from, tell);
         }
+        // Most are plain blocks; nobody needs to look further.
+        let odd = Some(held.identifier).filter(|_| brief.sort != Sort::Plain);
+        match odd.and_then(|identifier| from.book.chain(identifier)) {
+            Some(blocks) => self.finish_chain(blocks, stored, leave, from, tell),
+            None => self.finish_block((held.identifier, brief), stored, leave, from, tell),
+        }
+    }
+
+    /// The same for a chain, whose blocks are run one behind the other.
+    fn finish_chain(
+        &mut self,
+        blocks: Range<u32>,
+        stored: Option<&[u8]>,
+        leave: Leave,
+        from: From<'_>,
+        tell: &mut Tell<'_>,
+    ) {
+        let kept = std::mem::take(&mut self.words);
+        // What was told behind the chain holds behind its last block.
+        let stack = self.stack.take();
+        let mut rest = stored.unwrap_or(&kept);
+        let mut block = from.book.flat.get(blocks.start);
+        for identifier in blocks.clone() {
+            let Some(brief) = block else { break };
+            block = from.book.flat.get(identifier + 1).filter(|_| identifier + 1 != blocks.end);
+            let leave = block.map_or(leave, |next| Leave::Next(next.entry));
+            if block.is_none() {
+                self.stack = stack;
+            }
+            self.finish_block((identifier, brief), Some(rest), leave, from, tell);
+            rest = rest.get(brief.len as usize..).unwrap_or_default();
+        }
+        self.words = kept;
+    }
+
+    /// The same for a block; what it stored is in the buffer, or was kept.
+    #[inline]
+    fn finish_block(
+        &mut self,
+        (identifier, brief): (u32, &Brief),
+        stored: Option<&[u8]>,
+        leave: Leave,
+        from: From<'_>,
+        tell: &mut Tell<'_>,
+    ) {
         if self.form == Form::Blocks && brief.sort == Sort::Plain {
             if !self.gathered.records.is_empty() {
                 tell(&mut self.gathered, Item::Many);
@@ -346,12 +401,12 @@ impl Stream {
         if !self.gathered.ways.is_empty() {
             tell(&mut self.gathered, Item::Many);
         }
-        let Some(block) = from.book.get(held.identifier) else { return };
+        let Some(block) = from.book.get(identifier) else { return };
         self.finish_records(block, stored, leave);
     }
 
-    /// The same as records; what the block stored is in the buffer, or was kept.
-    pub(super) fn finish_records(&mut self, block: &Known, stored: Option<&[u8]>, leave: Leave) {
+    /// The same as records.
+    fn finish_records(&mut self, block: &Known, stored: Option<&[u8]>, leave: Leave) {
         let stored = stored.unwrap_or(&self.words);
         let records = &mut self.gathered.records;
         let before = records.len();

@@ -1,0 +1,791 @@
+//! Paths against superblocks, and both against what ran.
+//!
+//! A small program is run by a few lines here that know what its instructions do. What the engine would store of such a run is made
+//! twice, with paths and without, by going along the plans with the registers that the program had. Whatever a sink takes,
+//! it must hear what ran.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::convert::Infallible;
+
+use ichnos_base::BlockId;
+use ichnos_isa_x86::Inst;
+use ichnos_trace::Register;
+use ichnos_trace::flat::{NO_REGISTERS, Registers};
+
+use super::*;
+use crate::host::program::Program;
+use crate::plan::{FS, decode_all, plan_path, plan_superblock, plannable};
+use crate::words::{self, RoadmapHead, Stretch, u32_at};
+
+/// Where the program's stretches begin: a branch, a call where it leads, the function, where an indirect jump behind the call
+/// leads, and what else is run, in two.
+const A: u64 = 0x1000;
+const B: u64 = 0x2000;
+const F: u64 = 0x3000;
+const D: u64 = 0x4000;
+const Z: u64 = 0x5000;
+const Y: u64 = 0x5800;
+/// Behind the call.
+const R: u64 = B + 19;
+/// Behind the loop's branch.
+const E: u64 = D + 16;
+
+/// The stretches of paths, each from one address to another.
+const PATHS: [&[(u64, u64)]; 2] =
+    [&[(A, A + 16), (B, R), (F, F + 7), (R, R + 7), (D, E + 8)], &[(Z, Z + 17), (Y, Y + 9)]];
+
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % end
+    }
+
+    fn word(&mut self) -> u64 {
+        self.below(1 << 31) << 31 | self.below(1 << 31)
+    }
+}
+
+/// A base, a register so many times, and a constant.
+#[derive(Clone, Copy)]
+struct At(usize, Option<(usize, u64)>, u64);
+
+/// What an instruction does.
+#[derive(Clone, Copy)]
+enum Does {
+    Nothing,
+    Load(usize, At),
+    Store(At),
+    Add(usize, u64),
+    Sum(usize, At),
+    Push,
+    Pop(usize),
+    /// The stack pointer becomes the frame pointer.
+    Unwind,
+    Branch(u64),
+    Jump(u64),
+    Call(u64),
+    /// Goes to the first most times.
+    Return([u64; 2]),
+    Indirect([u64; 2]),
+}
+
+const RAX: usize = 0;
+const RDX: usize = 2;
+const RBX: usize = 3;
+const RSP: usize = 4;
+const RBP: usize = 5;
+const RSI: usize = 6;
+const RDI: usize = 7;
+const R8: usize = 8;
+
+type Code = BTreeMap<u64, (Vec<u8>, Does)>;
+
+fn program() -> Code {
+    let mut code = Code::new();
+    let mut put = |mut pc: u64, lines: &[(&[u8], Does)]| {
+        for (bytes, does) in lines {
+            let mut bytes = bytes.to_vec();
+            if let Does::Branch(to) | Does::Jump(to) | Does::Call(to) = does {
+                let end = pc + bytes.len() as u64 + 4;
+                bytes.extend((to.wrapping_sub(end) as u32).to_le_bytes());
+            }
+            let len = bytes.len() as u64;
+            code.insert(pc, (bytes, *does));
+            pc += len;
+        }
+        pc
+    };
+    let end = put(
+        A,
+        &[
+            (&[0x48, 0x8b, 0x07], Does::Load(RAX, At(RDI, None, 0))),
+            (&[0x48, 0x83, 0xc7, 0x08], Does::Add(RDI, 8)),
+            (&[0x48, 0x39, 0xc8], Does::Nothing),
+            (&[0x0f, 0x84], Does::Branch(B)),
+            (&[0x48, 0x89, 0x46, 0x10], Does::Store(At(RSI, None, 16))),
+            (&[0xe9], Does::Jump(D)),
+        ],
+    );
+    assert_eq!(end, A + 25);
+    let end = put(
+        B,
+        &[
+            (&[0x53], Does::Push),
+            (&[0x48, 0x89, 0x44, 0xd7, 0x10], Does::Store(At(RDI, Some((RDX, 8)), 16))),
+            (&[0x0f, 0x85], Does::Branch(Z)),
+            (&[0x90], Does::Nothing),
+            (&[0x90], Does::Nothing),
+            (&[0xe8], Does::Call(F)),
+        ],
+    );
+    assert_eq!(end, R);
+    put(
+        R,
+        &[
+            (&[0x4c, 0x8b, 0x04, 0x93], Does::Load(R8, At(RBX, Some((RDX, 4)), 0))),
+            (&[0x41, 0xff, 0xe0], Does::Indirect([D, Z])),
+        ],
+    );
+    let end = put(
+        F,
+        &[
+            (&[0x55], Does::Push),
+            (&[0x48, 0x8b, 0x2c, 0xd7], Does::Load(RBP, At(RDI, Some((RDX, 8)), 0))),
+            (&[0x5d], Does::Pop(RBP)),
+            (&[0xc3], Does::Return([R, Z])),
+        ],
+    );
+    assert_eq!(end, F + 7);
+    let end = put(
+        D,
+        &[
+            (&[0x48, 0x89, 0x44, 0x24, 0xf8], Does::Store(At(RSP, None, 8_u64.wrapping_neg()))),
+            (&[0x5b], Does::Pop(RBX)),
+            (&[0x48, 0x83, 0xc6, 0x20], Does::Add(RSI, 32)),
+            (&[0x0f, 0x85], Does::Branch(A)),
+            (&[0x48, 0x8b, 0x33], Does::Load(RSI, At(RBX, None, 0))),
+            (&[0xe9], Does::Jump(A)),
+        ],
+    );
+    assert_eq!(end, E + 8);
+    let fs = usize::from(FS.0);
+    put(
+        Z,
+        &[
+            (&[0x48, 0x8b, 0x3e], Does::Load(RDI, At(RSI, None, 0))),
+            (&[0x64, 0x48, 0x8b, 0x14, 0x25, 0x10, 0, 0, 0], Does::Load(RDX, At(fs, None, 16))),
+            (&[0xe9], Does::Jump(Y)),
+        ],
+    );
+    put(
+        Y,
+        &[
+            (&[0x53], Does::Push),
+            (&[0x48, 0x8d, 0x7c, 0xb7, 0x04], Does::Sum(RDI, At(RDI, Some((RSI, 4)), 4))),
+            (&[0x48, 0x89, 0xec], Does::Unwind),
+            (&[0xe9], Does::Jump(A)),
+        ],
+    );
+    code
+}
+
+/// An instruction that ran.
+#[derive(Clone)]
+struct Ran {
+    pc: u64,
+    /// The registers before.
+    before: [u64; 18],
+    accesses: Vec<u64>,
+    branch: Option<(bool, u64)>,
+    next: u64,
+    /// The stack pointer behind it, if it must be told.
+    stack: Option<u64>,
+    /// Whether it did not retire.
+    cut: bool,
+    /// Whether something happens behind it, and what becomes of a register then.
+    left: bool,
+    base: Option<u64>,
+}
+
+fn of(registers: &[u64; 18], At(base, index, disp): At) -> u64 {
+    let index = index.map_or(0, |(index, scale)| registers[index].wrapping_mul(scale));
+    registers[base].wrapping_add(index).wrapping_add(disp)
+}
+
+fn step(code: &Code, pc: u64, registers: &mut [u64; 18], numbers: &mut Numbers) -> Ran {
+    let (bytes, does) = &code[&pc];
+    let (before, mut next) = (*registers, pc + bytes.len() as u64);
+    let (mut accesses, mut branch, mut stack) = (Vec::new(), None, None);
+    match *does {
+        Does::Nothing => {}
+        Does::Load(to, at) => {
+            accesses.push(of(registers, at));
+            registers[to] = numbers.word();
+        }
+        Does::Store(at) => accesses.push(of(registers, at)),
+        Does::Add(to, what) => registers[to] = registers[to].wrapping_add(what),
+        Does::Sum(to, at) => registers[to] = of(registers, at),
+        Does::Pop(to) => {
+            accesses.push(registers[RSP]);
+            registers[to] = numbers.word();
+            registers[RSP] = registers[RSP].wrapping_add(8);
+        }
+        Does::Unwind => {
+            registers[RSP] = registers[RBP];
+            stack = Some(registers[RSP]);
+        }
+        Does::Branch(to) => {
+            // The first branch is taken most times, the others are not.
+            let taken = (numbers.below(5) == 0) != (to == B);
+            branch = Some((taken, to));
+            next = if taken { to } else { next };
+        }
+        Does::Jump(to) => (branch, next) = (Some((true, to)), to),
+        Does::Push | Does::Call(_) => {
+            registers[RSP] = registers[RSP].wrapping_sub(8);
+            accesses.push(registers[RSP]);
+            if let Does::Call(to) = *does {
+                (branch, next) = (Some((true, to)), to);
+            }
+        }
+        Does::Return(to) | Does::Indirect(to) => {
+            if matches!(does, Does::Return(_)) {
+                accesses.push(registers[RSP]);
+                registers[RSP] = registers[RSP].wrapping_add(8);
+            }
+            next = to[usize::from(numbers.below(5) == 0)];
+            branch = Some((true, next));
+        }
+    }
+    Ran { pc, before, accesses, branch, next, stack, cut: false, left: false, base: None }
+}
+
+/// A run of the program of at least so many instructions.
+fn run(code: &Code, len: usize, numbers: &mut Numbers) -> Vec<Ran> {
+    let mut registers: [u64; 18] = std::array::from_fn(|_| numbers.word());
+    let (mut ran, mut pc): (Vec<Ran>, u64) = (Vec::new(), A);
+    loop {
+        let before = registers;
+        let mut one = step(code, pc, &mut registers, numbers);
+        pc = one.next;
+        let leaves = one.branch.is_some_and(|(taken, _)| taken);
+        if numbers.below(60) == 0 {
+            registers = before;
+            pc = [A, B, Z][numbers.below(3) as usize];
+            one.cut = true;
+        } else if leaves && (numbers.below(30) == 0 || ran.len() >= len) {
+            one.left = true;
+        }
+        if (one.cut || one.left) && numbers.below(3) == 0 {
+            registers[usize::from(FS.0)] = numbers.word();
+            one.base = Some(registers[usize::from(FS.0)]);
+        }
+        let done = one.left && ran.len() >= len;
+        ran.push(one);
+        if done {
+            return ran;
+        }
+    }
+}
+
+/// What a sink hears.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Heard {
+    Insn(u64),
+    Access(u64),
+    Branch(bool, u64),
+    Event,
+}
+
+fn truth(ran: &[Ran]) -> Vec<Heard> {
+    let mut heard = Vec::new();
+    for one in ran {
+        if !one.cut {
+            heard.push(Heard::Insn(one.pc));
+            heard.extend(one.accesses.iter().map(|addr| Heard::Access(*addr)));
+            heard.extend(one.branch.map(|(taken, target)| Heard::Branch(taken, target)));
+        }
+        if one.cut || one.left {
+            heard.push(Heard::Event);
+        }
+    }
+    heard
+}
+
+/// Code that was translated.
+struct Unit {
+    first: u32,
+    is_path: bool,
+    pcs: Vec<u64>,
+    plan: ichnos_flow::Plan,
+}
+
+/// What an engine does, as far as its buffers tell.
+struct Engine<'a> {
+    code: &'a Code,
+    units: Vec<Unit>,
+    roadmap: Vec<u8>,
+    next: u32,
+    has_paths: bool,
+}
+
+impl<'a> Engine<'a> {
+    fn new(code: &'a Code, has_paths: bool) -> Self {
+        Self { code, units: Vec::new(), roadmap: Vec::new(), next: 1, has_paths }
+    }
+
+    /// The number of the unit to run from an address on.
+    fn unit(&mut self, pc: u64, numbers: &mut Numbers) -> usize {
+        let path = PATHS.iter().find(|path| path[0].0 == pc);
+        let path = path.filter(|_| self.has_paths && numbers.below(6) != 0);
+        let is = |unit: &Unit| unit.pcs[0] == pc && unit.is_path == path.is_some();
+        if let Some(known) = self.units.iter().position(is) {
+            return known;
+        }
+        let lines: Vec<u64> = match path {
+            Some(path) => {
+                let pcs = |range: &(u64, u64)| self.code.range(range.0..range.1).map(|(pc, _)| *pc);
+                path.iter().flat_map(pcs).collect()
+            }
+            None => self.line(pc),
+        };
+        self.add(&lines, path.is_some());
+        self.units.len() - 1
+    }
+
+    /// The superblock at an address.
+    fn line(&self, mut pc: u64) -> Vec<u64> {
+        let mut pcs = Vec::new();
+        while let Some((bytes, does)) = self.code.get(&pc) {
+            pcs.push(pc);
+            pc += bytes.len() as u64;
+            let ends = [Does::Jump(0), Does::Call(0), Does::Return([0; 2]), Does::Indirect([0; 2])];
+            if ends.iter().any(|end| std::mem::discriminant(end) == std::mem::discriminant(does)) {
+                break;
+            }
+        }
+        let len = plannable(&self.insts(&pcs));
+        pcs.truncate(len);
+        pcs
+    }
+
+    fn insts(&self, pcs: &[u64]) -> Vec<Inst> {
+        let all: Vec<(u64, &[u8])> = pcs.iter().map(|pc| (*pc, &*self.code[pc].0)).collect();
+        decode_all(&all).unwrap()
+    }
+
+    fn add(&mut self, pcs: &[u64], is_path: bool) {
+        let insts = self.insts(pcs);
+        let plan = if is_path { plan_path(&insts) } else { plan_superblock(&insts) }.unwrap();
+        let (mut stretches, mut code) = (Vec::<Stretch>::new(), Vec::<u8>::new());
+        for pc in pcs {
+            let (pc, bytes) = (*pc, &self.code[pc].0);
+            match stretches.last_mut() {
+                Some(last) if last.pc + last.len == pc => last.len += bytes.len() as u64,
+                _ => stretches.push(Stretch { pc, len: bytes.len() as u64 }),
+            }
+            code.extend(bytes);
+        }
+        let (first, blocks) = (self.next, plan.pieces.len() as u32);
+        let (code_len, count) = (code.len() as u32, stretches.len() as u32);
+        let is = u32::from(is_path);
+        let head =
+            RoadmapHead { first, blocks, process: 0, code_len, stretches: count, is_path: is };
+        self.roadmap.extend(head.to_bytes());
+        self.roadmap.extend(stretches.iter().flat_map(|stretch| stretch.to_bytes()));
+        self.roadmap.extend(code);
+        self.roadmap.resize(self.roadmap.len().next_multiple_of(8), 0);
+        self.next += if is_path { 2 * blocks - 1 } else { blocks };
+        self.units.push(Unit { first, is_path, pcs: pcs.to_vec(), plan });
+    }
+
+    /// The items that a run stores.
+    fn items(&mut self, ran: &[Ran], numbers: &mut Numbers) -> Vec<Vec<u8>> {
+        let first = &ran[0].before;
+        let base = (words::FS_BASE, first[usize::from(FS.0)]);
+        let mut items = vec![event(words::STACK, first[RSP]), event(base.0, base.1)];
+        let mut rest = ran;
+        while let Some(one) = rest.first() {
+            let unit = self.unit(one.pc, numbers);
+            let unit = &self.units[unit];
+            let mut len = 0;
+            for (one, pc) in rest.iter().zip(&unit.pcs) {
+                if one.pc != *pc {
+                    break;
+                }
+                len += 1;
+                if one.cut || one.left {
+                    break;
+                }
+            }
+            let (now, later) = rest.split_at(len);
+            rest = later;
+            items.extend(unit.items(now, numbers));
+            let last = now.last().unwrap();
+            items.extend(last.stack.filter(|_| !last.cut).map(|stack| event(words::STACK, stack)));
+            if last.cut {
+                items.push(event(words::CUT, last.pc));
+            } else if last.left {
+                items.push(event(words::LEFT, last.next));
+            }
+            if last.cut || last.left {
+                items.push(event(words::JOIN, 7));
+                items.extend(last.base.map(|base| event(words::FS_BASE, base)));
+            }
+        }
+        items
+    }
+}
+
+impl Unit {
+    /// The items of an execution of its first instructions.
+    fn items(&self, ran: &[Ran], numbers: &mut Numbers) -> Vec<Vec<u8>> {
+        let pieces = self.plan.pieces.iter().take_while(|piece| piece.insns.start < ran.len());
+        let mut stored: Vec<Vec<u8>> = Vec::new();
+        for piece in pieces {
+            let mut words = Vec::new();
+            for save in &piece.saves {
+                for store in &save.stores {
+                    // Whoever left before has not stored it.
+                    let value = match ran.get(save.at) {
+                        Some(one) => one.before[usize::from(store.register.0)],
+                        None => numbers.word(),
+                    };
+                    let len = if store.width == Width::Four { 4 } else { 8 };
+                    words.extend(&value.to_le_bytes()[..len]);
+                }
+            }
+            stored.push(words);
+        }
+        let mut identifier = self.first;
+        if self.is_path {
+            let count = stored.len() as u32;
+            let pieces = self.plan.pieces.len() as u32;
+            identifier += if count == 1 { 0 } else { pieces + count - 2 };
+            stored = vec![stored.concat()];
+        }
+        let tagged = |(i, words): (u32, Vec<u8>)| [&i.to_le_bytes()[..], &words].concat();
+        (identifier..).zip(stored).map(tagged).collect()
+    }
+}
+
+fn event(tag: u32, value: u64) -> Vec<u8> {
+    [&tag.to_le_bytes()[..], &value.to_le_bytes()].concat()
+}
+
+/// A sink that takes one of the forms, and what it has heard of each thread.
+struct Ears {
+    form: Form,
+    heard: HashMap<u32, Vec<Heard>>,
+    /// Where code was told, by process, of which each thread is one.
+    told: HashSet<(u32, u64)>,
+    plans: HashMap<(u32, u32), (u64, Program)>,
+    chains: HashMap<(u32, u32), Vec<u32>>,
+    /// What each thread ran and has not been worked off, and what is known of its registers.
+    players: HashMap<u32, Player>,
+}
+
+struct Player {
+    queue: Vec<Played>,
+    registers: Registers,
+    /// Instructions of whole executions so far, by the blocks and by what was told.
+    insns: u64,
+    told: u64,
+}
+
+enum Played {
+    Block { process: u32, identifier: u32, words: Vec<u8> },
+    Anew(Vec<(Register, u64)>),
+}
+
+impl Ears {
+    fn new(form: Form) -> Self {
+        Self {
+            form,
+            heard: HashMap::new(),
+            told: HashSet::new(),
+            plans: HashMap::new(),
+            chains: HashMap::new(),
+            players: HashMap::new(),
+        }
+    }
+
+    fn hear(&mut self, thread: u32, records: &[Record]) {
+        for record in records {
+            let heard = match *record {
+                Record::Insn { pc, .. } => {
+                    let told = self.form == Form::Raw || self.told.contains(&(thread, pc.0));
+                    assert!(told, "code at {pc} was not told");
+                    Heard::Insn(pc.0)
+                }
+                Record::Branch { .. } if self.form == Form::Blocks => continue,
+                Record::Branch { taken, target } => Heard::Branch(taken, target.0),
+                Record::Load { addr, .. } | Record::Store { addr, .. } => Heard::Access(addr.0),
+                _ => panic!("{record:?}"),
+            };
+            self.heard.entry(thread).or_default().push(heard);
+        }
+    }
+
+    /// Works off what a thread ran; the last was left like this.
+    fn play(&mut self, thread: u32, leave: Leave) {
+        let Some(player) = self.players.get_mut(&thread) else { return };
+        let (queue, registers) = (std::mem::take(&mut player.queue), &mut player.registers);
+        let mut records = Vec::new();
+        for (i, played) in queue.iter().enumerate() {
+            match played {
+                Played::Anew(known) => {
+                    // But for these and the stack pointer, nothing is.
+                    let stack = registers[RSP];
+                    registers[..Register::COUNT].fill(0xdead_dead_dead);
+                    registers[RSP] = stack;
+                    known.iter().for_each(|(r, value)| registers[usize::from(r.0)] = *value);
+                }
+                Played::Block { process, identifier, words } => {
+                    let next = queue[i + 1..].iter().find_map(|next| match next {
+                        Played::Block { process, identifier, .. } => {
+                            let entry = self.plans[&(*process, *identifier)].0;
+                            Some(GuestVa(entry)).filter(|_| entry != 0)
+                        }
+                        Played::Anew(_) => None,
+                    });
+                    let leave = next.map_or(leave, Leave::Next);
+                    let program = &self.plans[&(*process, *identifier)].1;
+                    program.run(registers, words, leave, &mut records);
+                }
+            }
+        }
+        self.hear(thread, &records);
+    }
+}
+
+impl Sink for Ears {
+    type Error = Infallible;
+
+    fn takes_blocks(&self) -> bool {
+        self.form == Form::Blocks
+    }
+
+    fn takes_raw(&self) -> bool {
+        self.form == Form::Raw
+    }
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        assert_ne!(self.form, Form::Raw);
+        self.hear(batch.thread.0, batch.records);
+        Ok(true)
+    }
+
+    fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, Infallible> {
+        let mut words = blocks.words.iter();
+        for block in blocks.blocks {
+            let mut records = blocks.shapes.records(*block).to_vec();
+            for record in &mut records {
+                if let Record::Load { addr, .. } | Record::Store { addr, .. } = record {
+                    *addr = GuestVa(*words.next().unwrap());
+                }
+            }
+            self.hear(blocks.thread.0, &records);
+        }
+        assert!(words.next().is_none());
+        assert!(blocks.shapes.records(BlockId(u32::MAX)).is_empty());
+        Ok(true)
+    }
+
+    fn code(&mut self, _: ThreadId, code: &ichnos_base::Code<'_>) -> Result<bool, Infallible> {
+        let bytes = 0..code.bytes.len() as u64;
+        self.told.extend(bytes.map(|i| (code.process.0, code.pc.0 + i)));
+        let all = program();
+        let mut at = 0;
+        while at < code.bytes.len() {
+            let (bytes, _) = &all[&(code.pc.0 + at as u64)];
+            assert_eq!(code.bytes[at..at + bytes.len()], **bytes);
+            at += bytes.len();
+        }
+        Ok(true)
+    }
+
+    fn plan(&mut self, plan: &Plan<'_>) -> Result<bool, Infallible> {
+        let program = Program::new(plan.entry, plan.steps);
+        let key = (plan.process.0, plan.identifier);
+        assert!(self.plans.insert(key, (plan.entry.0, program)).is_none());
+        Ok(true)
+    }
+
+    fn chain(&mut self, chain: &Chain<'_>) -> Result<bool, Infallible> {
+        let process = chain.process.0;
+        let is_told = |block: &u32| self.plans.contains_key(&(process, *block));
+        assert!(chain.blocks.len() > 1 && chain.blocks.iter().all(is_told));
+        let key = (process, chain.identifier);
+        assert!(!self.plans.contains_key(&key));
+        assert!(self.chains.insert(key, chain.blocks.to_vec()).is_none());
+        Ok(true)
+    }
+
+    fn raw(&mut self, raw: &Raw<'_>) -> Result<bool, Infallible> {
+        let (thread, process) = (raw.thread.0, raw.process.0);
+        let new = || Player { queue: Vec::new(), registers: NO_REGISTERS, insns: 0, told: 0 };
+        let player = self.players.entry(thread).or_insert_with(new);
+        if let Some(known) = raw.registers {
+            player.queue.push(Played::Anew(known.to_vec()));
+        }
+        let (mut rest, mut insns) = (raw.bytes, 0);
+        while let Some(tag) = u32_at(rest, 0) {
+            rest = &rest[4..];
+            let alone = vec![tag];
+            for &identifier in self.chains.get(&(process, tag)).unwrap_or(&alone) {
+                let program = &self.plans[&(process, identifier)].1;
+                insns += program.records(usize::MAX).iter().filter(|r| is_insn(r)).count() as u64;
+                let (words, behind) = rest.split_at(program.len());
+                let words = words.to_vec();
+                player.queue.push(Played::Block { process, identifier, words });
+                rest = behind;
+            }
+        }
+        assert!(rest.is_empty());
+        player.insns += insns;
+        player.told = raw.insns_before + raw.insns;
+        if raw.leave != Leave::Silent {
+            self.play(thread, raw.leave);
+        }
+        Ok(true)
+    }
+
+    fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
+        self.play(thread.0, Leave::Silent);
+        if matches!(event, Event::ThreadJoin { .. }) {
+            self.heard.entry(thread.0).or_default().push(Heard::Event);
+        }
+        Ok(true)
+    }
+}
+
+fn is_insn(record: &Record) -> bool {
+    matches!(record, Record::Insn { .. })
+}
+
+fn taken(kind: BufferKind, thread: u32, len: usize) -> Taken {
+    Taken { index: 0, kind, thread, process: thread, len: len as u64, noted: false }
+}
+
+/// What a sink hears of buffers, each of which is of a thread that is a process of its own.
+fn heard(form: Form, roadmap: &[u8], buffers: &[(u32, Vec<u8>)]) -> Ears {
+    let mut ears = Ears::new(form);
+    let mut gather = Gather::new(&mut ears, None);
+    gather.buffer(&taken(BufferKind::ROADMAP, 0, roadmap.len()), roadmap).unwrap();
+    for (thread, bytes) in buffers {
+        gather.buffer(&taken(BufferKind::STREAM, *thread, bytes.len()), bytes).unwrap();
+    }
+    gather.finish(EndStatus::Exited(0)).unwrap();
+    assert!(ears.players.values().all(|player| player.told == player.insns));
+    ears
+}
+
+/// Without what a form does not tell.
+fn expected(form: Form, truth: &[Heard]) -> Vec<Heard> {
+    let is_told = |h: &&Heard| form != Form::Blocks || !matches!(h, Heard::Branch(..));
+    truth.iter().filter(is_told).copied().collect()
+}
+
+const FORMS: [Form; 3] = [Form::Records, Form::Blocks, Form::Raw];
+
+/// Long runs, in buffers that end anywhere between two items.
+#[test]
+fn paths_are_heard_as_superblocks_are() {
+    let code = program();
+    let mut chains = HashSet::new();
+    for seed in 0..60 {
+        let mut numbers = Numbers(seed);
+        let ran = run(&code, 1500, &mut numbers);
+        let truth = truth(&ran);
+        for has_paths in [false, true] {
+            let mut engine = Engine::new(&code, has_paths);
+            let items = engine.items(&ran, &mut numbers);
+            let mut buffers = vec![(0, Vec::new())];
+            let most = 1 + numbers.below(40);
+            for item in &items {
+                buffers.last_mut().unwrap().1.extend(item);
+                if numbers.below(most) == 0 {
+                    // Some are full to the last byte, others are not.
+                    let room = [0, 4, 64][numbers.below(3) as usize];
+                    let full = &mut buffers.last_mut().unwrap().1;
+                    full.resize(full.len() + room, 0);
+                    buffers.push((0, Vec::new()));
+                }
+            }
+            for form in FORMS {
+                let ears = heard(form, &engine.roadmap, &buffers);
+                assert!(ears.heard[&0] == expected(form, &truth), "{seed} {has_paths} {form:?}");
+                assert!(has_paths || ears.chains.is_empty());
+                chains.extend(ears.chains.into_values().map(|blocks| blocks.len()));
+            }
+        }
+    }
+    // All blocks of the first path, and any number of its first ones.
+    assert_eq!(chains, (2..=7).collect::<HashSet<_>>());
+}
+
+/// A short run, cut into two buffers at every place, and into a buffer for each item.
+#[test]
+fn buffers_may_end_behind_any_item() {
+    let code = program();
+    for seed in 0..10 {
+        let mut numbers = Numbers(1000 + seed);
+        let ran = run(&code, 200, &mut numbers);
+        let truth = truth(&ran);
+        let mut engine = Engine::new(&code, true);
+        let items = engine.items(&ran, &mut numbers);
+        for form in FORMS {
+            for at in 0..=items.len() {
+                let (first, second) = items.split_at(at);
+                let buffers = [(0, first.concat()), (0, second.concat())];
+                let ears = heard(form, &engine.roadmap, &buffers);
+                assert!(ears.heard[&0] == expected(form, &truth), "{seed} {form:?} {at}");
+            }
+            let buffers: Vec<_> = items.iter().map(|item| (0, item.clone())).collect();
+            let ears = heard(form, &engine.roadmap, &buffers);
+            assert!(ears.heard[&0] == expected(form, &truth), "{seed} {form:?}");
+        }
+    }
+}
+
+/// A child runs code that its parent described: what the sink must know is told for each.
+#[test]
+fn processes_are_told_chains_of_their_own() {
+    let code = program();
+    let mut numbers = Numbers(7);
+    let runs = [run(&code, 600, &mut numbers), run(&code, 600, &mut numbers)];
+    let mut engine = Engine::new(&code, true);
+    let items = [engine.items(&runs[0], &mut numbers), engine.items(&runs[1], &mut numbers)];
+    let parts = items.each_ref().map(|items| items.chunks(20).map(<[_]>::concat).enumerate());
+    let mut buffers: Vec<(usize, u32, Vec<u8>)> = Vec::new();
+    for (thread, parts) in (0..).zip(parts) {
+        buffers.extend(parts.map(|(i, bytes)| (i, thread, bytes)));
+    }
+    buffers.sort_by_key(|(i, thread, _)| (*i, *thread));
+    let buffers: Vec<_> = buffers.into_iter().map(|(_, thread, bytes)| (thread, bytes)).collect();
+    for form in FORMS {
+        let ears = heard(form, &engine.roadmap, &buffers);
+        for (thread, ran) in (0..).zip(&runs) {
+            assert!(ears.heard[&thread] == expected(form, &truth(ran)), "{form:?} {thread}");
+            let told = ears.chains.keys().filter(|(process, _)| *process == thread).count();
+            assert!((told > 3) == (form == Form::Raw), "{told}");
+        }
+    }
+}
+
+/// A chain that is cut is an error; one that was left by a dying thread is not told.
+#[test]
+fn cut_chains_are_not_told() {
+    let code = program();
+    let mut numbers = Numbers(3);
+    let mut engine = Engine::new(&code, true);
+    engine.unit(Z, &mut numbers);
+    let unit = engine.units.iter().find(|unit| unit.is_path).unwrap();
+    let mut ran = Vec::new();
+    let mut registers = [0x100_0000; 18];
+    for pc in &unit.pcs {
+        ran.push(step(&code, *pc, &mut registers, &mut numbers));
+    }
+    let item = unit.items(&ran, &mut numbers).concat();
+    let chain = u32_at(&item, 0).unwrap();
+    assert_eq!(chain, unit.first + unit.plan.pieces.len() as u32);
+    for form in FORMS {
+        for len in 4..=item.len() {
+            let mut ears = Ears::new(form);
+            let mut gather = Gather::new(&mut ears, None);
+            let roadmap = &engine.roadmap;
+            gather.buffer(&taken(BufferKind::ROADMAP, 0, roadmap.len()), roadmap).unwrap();
+            let cut = gather.buffer(&taken(BufferKind::STREAM, 0, len), &item[..len]);
+            assert_eq!(cut.is_ok(), len == item.len());
+            let left = gather.buffer(&taken(BufferKind::LEFT, 1, len), &item[..len]);
+            left.unwrap();
+            gather.finish(EndStatus::Exited(0)).unwrap();
+            assert!(!ears.heard.contains_key(&1));
+            assert_eq!(ears.heard.contains_key(&0), len == item.len());
+        }
+    }
+}
