@@ -30,9 +30,19 @@ pub struct Chain<'a> {
     pub identifier: u32,
     /// Where its blocks are.
     pub process: ProcessId,
-    /// The identifiers of its blocks, at least two, in the order in which they are run: each but the last is left for the next.
-    /// They were told before. Each has instructions, and none of their accesses vary.
+    /// The identifiers of its blocks, at least two and at most [`MOST_BLOCKS`](Self::MOST_BLOCKS), in the order in which they are
+    /// run: each but the last is left for the next. They were told before, and take at most [`MOST_WORDS`](Self::MOST_WORDS)
+    /// together. Each has instructions, and none of their accesses vary.
+    ///
+    /// Chains that begin alike take little room if they are told one behind the other.
     pub blocks: &'a [u32],
+}
+
+impl Chain<'_> {
+    /// The most blocks that a chain may have.
+    pub const MOST_BLOCKS: usize = 63;
+    /// The most words that they may take.
+    pub const MOST_WORDS: usize = 1 << 12;
 }
 
 /// Consecutive executions of one thread.

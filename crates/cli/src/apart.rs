@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use ichnos_base::{
-    About, Batch, Code, Event, GuestVa, Plan, ProcessId, Raw, Sink, ThreadId, ThreadStart,
+    About, Batch, Chain, Code, Event, GuestVa, Plan, ProcessId, Raw, Sink, ThreadId, ThreadStart,
 };
 use ichnos_trace::{Options, Provenance};
 
@@ -241,6 +241,18 @@ impl Sink for Traces {
                 Some(own) if own.is_over() => Ok(true),
                 Some(own) => own.file.plan(plan),
                 None => bail!("process {} was told of before its start", plan.process.0),
+            },
+        }
+    }
+
+    fn chain(&mut self, chain: &Chain<'_>) -> Result<bool> {
+        match self {
+            Self::One(file) => file.chain(chain),
+            Self::Each(each) => match each.files.get_mut(&chain.process) {
+                // Nobody runs it any more.
+                Some(own) if own.is_over() => Ok(true),
+                Some(own) => own.file.chain(chain),
+                None => bail!("process {} was told of before its start", chain.process.0),
             },
         }
     }

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
 use ichnos_base::{
-    About, Batch, Code, Event, GuestVa, Plan, ProcessId, Raw, Record, Sink, ThreadId,
+    About, Batch, Chain, Code, Event, GuestVa, Plan, ProcessId, Raw, Record, Sink, ThreadId,
 };
 
 /// Records after which a portion is handed over: some milliseconds of work.
@@ -290,6 +290,10 @@ where
             self.at_once = true;
         }
         self.here()?.plan(plan)
+    }
+
+    fn chain(&mut self, chain: &Chain<'_>) -> Result<bool> {
+        self.here()?.chain(chain)
     }
 
     fn raw(&mut self, raw: &Raw<'_>) -> Result<bool> {

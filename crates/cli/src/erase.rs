@@ -5,7 +5,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{
-    About, Batch, Blocks, Code, Event, Held, Line, Plan, Raw, Sieve, Sink, Tee, TeeError, ThreadId,
+    About, Batch, Blocks, Chain, Code, Event, Held, Line, Plan, Raw, Sieve, Sink, Tee, TeeError,
+    ThreadId,
 };
 
 /// Any sink, behind a pointer.
@@ -55,6 +56,10 @@ where
 
     fn plan(&mut self, plan: &Plan<'_>) -> anyhow::Result<bool> {
         self.0.plan(plan).map_err(Into::into)
+    }
+
+    fn chain(&mut self, chain: &Chain<'_>) -> anyhow::Result<bool> {
+        self.0.chain(chain).map_err(Into::into)
     }
 
     fn raw(&mut self, raw: &Raw<'_>) -> anyhow::Result<bool> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ichnos_base::{About, Batch, Code, Event, Plan, Raw, Sink, ThreadId, Totals};
+use ichnos_base::{About, Batch, Chain, Code, Event, Plan, Raw, Sink, ThreadId, Totals};
 use ichnos_trace::{Options, Writer};
 
 use crate::count;
@@ -108,6 +108,10 @@ impl Sink for TraceFile {
 
     fn plan(&mut self, plan: &Plan<'_>) -> Result<bool> {
         self.with(|w| w.plan(plan))
+    }
+
+    fn chain(&mut self, chain: &Chain<'_>) -> Result<bool> {
+        self.with(|w| w.chain(chain))
     }
 
     fn raw(&mut self, raw: &Raw<'_>) -> Result<bool> {

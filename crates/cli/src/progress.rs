@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use ichnos_base::{
-    About, Batch, Blocks, Code, Event, Held, Line, Plan, Raw, Sieve, Sink, ThreadId,
+    About, Batch, Blocks, Chain, Code, Event, Held, Line, Plan, Raw, Sieve, Sink, ThreadId,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -150,6 +150,10 @@ impl<S: Sink> Sink for Progress<S> {
 
     fn plan(&mut self, plan: &Plan<'_>) -> Result<bool, S::Error> {
         self.inner.plan(plan)
+    }
+
+    fn chain(&mut self, chain: &Chain<'_>) -> Result<bool, S::Error> {
+        self.inner.chain(chain)
     }
 
     fn raw(&mut self, raw: &Raw<'_>) -> Result<bool, S::Error> {

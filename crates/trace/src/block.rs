@@ -143,6 +143,20 @@ impl Tally {
         self.branches = self.branches.saturating_sub(1);
     }
 
+    /// Both together: what a chain of blocks counts fits, too.
+    #[must_use]
+    pub(crate) const fn and(self, other: &Self) -> Self {
+        Self {
+            insns: self.insns + other.insns,
+            loads: self.loads + other.loads,
+            stores: self.stores + other.stores,
+            branches: self.branches + other.branches,
+            taken: self.taken + other.taken,
+            prefetches: self.prefetches + other.prefetches,
+            flushes: self.flushes + other.flushes,
+        }
+    }
+
     /// Adds one execution.
     #[inline]
     pub const fn add_to(&self, totals: &mut Totals) {

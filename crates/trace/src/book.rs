@@ -176,6 +176,13 @@ impl Book {
         self.push(block).map_err(|f| Error::Misuse(f.0))
     }
 
+    /// Adds a chain of planned blocks; its number.
+    pub(crate) fn push_chain(&mut self, blocks: &[BlockId]) -> Result<u32, Error> {
+        let number = self.roadmap.push_chain(blocks).map_err(|f| Error::Misuse(f.0))?;
+        self.encoder.add_chain(blocks);
+        Ok(number)
+    }
+
     fn push(&mut self, block: Block) -> Result<BlockId, Flaw> {
         let id = self.roadmap.push(block)?;
         self.slots = self.slots.max(self.roadmap.slots());

@@ -1,18 +1,19 @@
-//! What is expected of raw executions: which block comes next, and which words it takes.
+//! What is expected of raw executions: which block or chain comes next, and which words it takes.
 //!
-//! Packing must keep up with a program that runs, so this is little: a block is expected to come where it came after the
-//! same three blocks before, and a word is one of four guesses, of which each slot tries the one first that was right last. As long as
+//! Packing must keep up with a program that runs, so this is little: a block or chain is expected to come where it came after the
+//! same three before, and a word is one of four guesses, of which each slot tries the one first that was right last. As long as
 //! a slot is right with one of the three that are cheap, nothing but its last word changes; only where that one is wrong, or is
 //! the one that takes a look at another table, is more to be done.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{BlockId, Register, Width};
+use ichnos_base::{Register, Width};
 
 use crate::bytes::Parse;
+use crate::chain::Unit;
 use crate::error::Flaw;
 use crate::hash::QuickMap;
 
-/// Bits by which a block's number moves in the history for every block behind it: three fit.
+/// Bits by which a unit's number moves in the history for every unit behind it: three fit.
 const AGE: u32 = 21;
 
 /// How a word is told: as expected.
@@ -26,7 +27,7 @@ const GUESSES: u32 = 4;
 const REGISTER: u32 = 0;
 /// As far from the slot's last word as that was from the one before.
 const STRIDE: u32 = 1;
-/// As far from the slot's last word as it was the last time that these blocks came before.
+/// As far from the slot's last word as it was the last time that these units came before.
 const PATH: u32 = 2;
 /// As far from the slot's last word as when that was the same.
 const CONTEXT: u32 = 3;
@@ -108,10 +109,10 @@ impl Known {
     }
 }
 
-/// What is known of a place in a program, which is where three blocks came one behind the other.
+/// What is known of a place in a program, which is where three units came one behind the other.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
-    /// The number of the block that is expected, and one more; nothing is at first.
+    /// The number of the unit that is expected, and one more; nothing is at first.
     id: u32,
     /// How far its words were from the last of their slots.
     steps: [u32; PATH_WORDS],
@@ -122,29 +123,29 @@ pub(crate) struct Place {
 const _: () = assert!(size_of::<Place>() == 32);
 
 impl Place {
-    /// The block that is expected.
+    /// The unit that is expected.
     #[inline(always)]
-    pub(crate) const fn expected(&self) -> Option<BlockId> {
+    pub(crate) const fn expected(&self) -> Option<Unit> {
         match self.id {
             0 => None,
-            id => Some(BlockId(id - 1)),
+            id => Some(Unit(id - 1)),
         }
     }
 
-    /// Whether this is the block that is expected.
+    /// Whether this is the unit that is expected.
     #[inline(always)]
-    pub(crate) const fn expects(&self, id: BlockId) -> bool {
-        self.id == id.0 + 1
+    pub(crate) const fn expects(&self, unit: Unit) -> bool {
+        self.id == unit.0 + 1
     }
 
-    /// This block came.
+    /// This unit came.
     #[inline]
-    pub(crate) const fn expect(&mut self, id: BlockId) {
-        self.id = id.0 + 1;
+    pub(crate) const fn expect(&mut self, unit: Unit) {
+        self.id = unit.0 + 1;
     }
 }
 
-/// How a packer knows the block before a place.
+/// How a packer knows the unit before a place.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Note {
     /// The way by which it was left.
@@ -161,7 +162,7 @@ pub(crate) struct Guesses {
     bits: u32,
     chunk: u32,
     slots: Vec<Known>,
-    /// The chunks in which blocks were last seen.
+    /// The chunks in which units were last seen.
     seen: Vec<u32>,
     registers: Registers,
     history: u64,
@@ -203,7 +204,7 @@ pub(crate) struct Words<'a> {
 
 impl Guesses {
     /// A chunk begins, with tables of so many places.
-    pub(crate) fn begin(&mut self, (blocks, slots): (u32, u32), bits: u32) {
+    pub(crate) fn begin(&mut self, (units, slots): (usize, u32), bits: u32) {
         self.bits = bits;
         self.history = 0;
         self.registers = Registers::default();
@@ -215,8 +216,8 @@ impl Guesses {
         if self.slots.len() < slots as usize {
             self.slots.resize(slots as usize, Known::default());
         }
-        if self.seen.len() < blocks as usize {
-            self.seen.resize(blocks as usize, 0);
+        if self.seen.len() < units {
+            self.seen.resize(units, 0);
         }
         self.places.clear();
         self.places.resize(1 << bits, Place::default());
@@ -274,16 +275,16 @@ impl<'a> Hand<'a> {
         (&mut self.places[at], &mut self.words)
     }
 
-    /// A block came; its words were told before.
+    /// A unit came; its words were told before.
     #[inline(always)]
-    pub(crate) const fn came(&mut self, id: BlockId) {
-        self.history = self.history << AGE ^ (id.0 as u64).wrapping_mul(0x9e37_79b1);
+    pub(crate) const fn came(&mut self, unit: Unit) {
+        self.history = self.history << AGE ^ (unit.0 as u64).wrapping_mul(0x9e37_79b1);
     }
 
-    /// Whether a block comes for the first time in this chunk. Nothing is known of its slots then.
+    /// Whether a unit comes for the first time in this chunk. Nothing is known of a block's slots then.
     #[inline]
-    pub(crate) fn is_new(&mut self, id: BlockId) -> bool {
-        let seen = self.seen.get_mut(id.index());
+    pub(crate) fn is_new(&mut self, unit: Unit) -> bool {
+        let seen = self.seen.get_mut(unit.index());
         seen.is_some_and(|seen| std::mem::replace(seen, self.chunk) != self.chunk)
     }
 
@@ -296,7 +297,7 @@ impl<'a> Hand<'a> {
 }
 
 impl Words<'_> {
-    /// How a word is told, the `nth` of the block that came to a place; if it is written out, the difference that stands for it.
+    /// How a word is told, the `nth` of the unit that came to a place; if it is written out, the difference that stands for it.
     #[inline(always)]
     pub(crate) fn encode(
         &mut self,

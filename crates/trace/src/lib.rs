@@ -35,6 +35,7 @@
 mod block;
 mod book;
 mod bytes;
+mod chain;
 mod chunk;
 mod code_store;
 mod coder;
@@ -80,6 +81,7 @@ mod wire;
 mod writer;
 
 pub use block::{Block, Exits, LeftAt, MAX_STEPS, Shape, Tally, Word};
+pub use chain::MAX_CHAINS;
 pub use chunk::{ChunkHeader, ChunkKind, MAX_RAW, MAX_RECORDS};
 pub use error::Error;
 pub use flex::{Lane, Run};

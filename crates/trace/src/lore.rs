@@ -1,4 +1,4 @@
-//! What packing raw executions needs to know of planned blocks, laid out flat: looked up by the
+//! What packing raw executions needs to know of planned blocks and chains of them, laid out flat: looked up by the
 //! collector's identifiers, and counted by the ways in which they were left.
 //!
 //! A writer keeps a list of all plans ([`Plans`]); each packer has a layout of its own ([`Lore`]), which it brings up to date before
@@ -10,7 +10,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use ichnos_base::{BlockId, ExitKind, GuestVa, Leave, ProcessId, Register, Step};
 
 use crate::block::{Block, Tally};
-use crate::followed::moves;
+use crate::chain::{Unit, append};
+use crate::followed::{ODD, moves};
 use crate::guess::Taken;
 use crate::hash::QuickMap;
 use crate::raw_pack::CODE_WORDS;
@@ -28,13 +29,39 @@ pub(crate) struct Planned {
     pub(crate) block: Arc<Block>,
 }
 
-/// All plans, in the order in which they were told.
-pub(crate) type Plans = Arc<RwLock<Vec<Planned>>>;
+/// A chain as a writer knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Chained {
+    pub(crate) number: u32,
+    pub(crate) process: ProcessId,
+    pub(crate) identifier: u32,
+    /// So many of its first blocks are those of the chain that was told before it.
+    pub(crate) shared: usize,
+    /// Where the others are among the plans.
+    pub(crate) more: Box<[u32]>,
+}
 
-/// A block, in little room: it is looked at for every execution.
+impl Chained {
+    /// How many blocks it has.
+    const fn blocks(&self) -> usize {
+        self.shared + self.more.len()
+    }
+}
+
+/// A block or a chain.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    Block(Planned),
+    Chain(Chained),
+}
+
+/// All plans and chains, in the order in which they were told.
+pub(crate) type Plans = Arc<RwLock<Vec<Told>>>;
+
+/// A block or chain, in little room: it is looked at for every execution.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Brief {
-    pub(crate) id: BlockId,
+    pub(crate) unit: Unit,
     first_word: u32,
     pub(crate) first_way: u32,
     pub(crate) ways: u16,
@@ -59,6 +86,13 @@ pub(crate) enum Sort {
     Flexible,
 }
 
+impl Sort {
+    /// What takes nothing but so many words.
+    const fn of(words: u16) -> Self {
+        if words as usize > CODE_WORDS { Self::Long } else { Self::Plain }
+    }
+}
+
 /// A word.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word {
@@ -66,21 +100,21 @@ pub(crate) struct Word {
     pub(crate) taken: Taken,
 }
 
-/// A way in which a block may be left.
+/// A way in which a block, or the last of a chain, may be left; what is counted is all that was executed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
     target: GuestVa,
     pub(crate) tally: Tally,
     /// Nothing if it is the block's end.
     exit: Option<ExitKind>,
-    /// How far the block moves the register that is followed; [`ODD`](crate::followed::ODD) if that is no constant.
+    /// How far the register that is followed moves; [`ODD`] if that is no constant.
     pub(crate) moves: i32,
 }
 
 /// The way of no block, which counts nothing.
 pub(crate) const NO_WAY: u32 = 0;
 
-/// The blocks of a process, by identifier; their places in the lore, one more.
+/// The blocks and chains of a process, by identifier; their places in the lore, one more.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbers {
     low: Vec<u32>,
@@ -93,33 +127,57 @@ impl Default for Numbers {
     }
 }
 
-/// All blocks as a packer knows them.
+/// What is seldom looked at.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    /// Where it begins.
+    pub(crate) entry: GuestVa,
+    /// The block, or the last of a chain.
+    pub(crate) last: Arc<Block>,
+    /// What the others of a chain count and how far they move the register that is followed.
+    pub(crate) inner: Tally,
+    moves: i32,
+    /// Where the places of a chain's blocks are listed, and how many there are. None of a block.
+    first_member: u32,
+    members: u32,
+}
+
+/// All blocks and chains as a packer knows them.
 #[derive(Debug)]
 pub(crate) struct Lore {
-    blocks: Vec<Brief>,
+    /// By their places.
+    briefs: Vec<Brief>,
     words: Vec<Word>,
     ways: Vec<Way>,
-    whole: Vec<Arc<Block>>,
+    whole: Vec<Whole>,
+    /// The places of the blocks of chains.
+    members: Vec<u32>,
+    /// The place of the last chain.
+    last_chain: Option<u32>,
     processes: QuickMap<u32, Arc<Numbers>>,
     /// The register that is followed, if any.
     follows: Option<Register>,
-    /// How many slots there are, and blocks of the roadmap.
+    /// How many slots there are, and blocks and chains of the roadmap.
     pub(crate) slots: u32,
     pub(crate) ids: u32,
+    chains: u32,
 }
 
 impl Default for Lore {
     fn default() -> Self {
         let none = Way { target: GuestVa(0), tally: Tally::default(), exit: None, moves: 0 };
         Self {
-            blocks: Vec::new(),
+            briefs: Vec::new(),
             words: Vec::new(),
             ways: vec![none],
             whole: Vec::new(),
+            members: Vec::new(),
+            last_chain: None,
             processes: QuickMap::default(),
             follows: None,
             slots: 0,
             ids: 0,
+            chains: 0,
         }
     }
 }
@@ -159,72 +217,150 @@ impl Lore {
     pub(crate) fn learn(&mut self, plans: &Plans, follows: Option<Register>) {
         if self.follows.is_none() && follows.is_some() {
             self.follows = follows;
-            for (brief, block) in self.blocks.iter().zip(&self.whole) {
-                let ways = &mut self.ways[brief.first_way as usize..][..usize::from(brief.ways)];
-                ways.iter_mut().zip(leaves(block)).for_each(|(way, (_, _, leave))| {
-                    way.moves = moves(block, follows, leave);
-                });
-            }
+            (0..self.briefs.len() as u32).for_each(|place| self.follow(place));
         }
         let plans = plans.read().unwrap_or_else(PoisonError::into_inner);
-        for planned in plans.iter().skip(self.blocks.len()) {
-            self.add(planned);
+        for told in plans.iter().skip(self.briefs.len()) {
+            match told {
+                Told::Block(planned) => self.add(planned),
+                Told::Chain(chained) => self.add_chain(chained),
+            }
         }
     }
 
-    fn add(&mut self, planned: &Planned) {
-        let (block, place) = (&planned.block, self.blocks.len() as u32);
-        let numbers = self.processes.entry(planned.process.0).or_default();
+    /// Works out how far the register that is followed moves.
+    fn follow(&mut self, place: u32) {
+        let all = self.inner(place).try_fold(0, |all, (inner, next)| {
+            let block = &self.whole(inner).last;
+            sum(all, moves(block, self.follows, Leave::Next(self.whole(next).entry)))
+        });
+        let (brief, whole) = (self.briefs[place as usize], &mut self.whole[place as usize]);
+        whole.moves = all.unwrap_or(ODD);
+        let ways = &mut self.ways[brief.first_way as usize..][..usize::from(brief.ways)];
+        for (way, (_, _, leave)) in ways.iter_mut().zip(leaves(&whole.last)) {
+            let last = moves(&whole.last, self.follows, leave);
+            way.moves = sum(whole.moves, last).unwrap_or(ODD);
+        }
+    }
+
+    fn number(&mut self, process: ProcessId, identifier: u32) {
+        let place = self.briefs.len() as u32;
+        let numbers = self.processes.entry(process.0).or_default();
         // Nobody else has it between chunks.
-        *Arc::make_mut(numbers).place(planned.identifier) = place + 1;
-        let (first_word, first_way) = (self.words.len() as u32, self.ways.len() as u32);
+        *Arc::make_mut(numbers).place(identifier) = place + 1;
+    }
+
+    fn add(&mut self, planned: &Planned) {
+        self.number(planned.process, planned.identifier);
+        let (block, first_word) = (&planned.block, self.words.len() as u32);
         let shape = block.shape();
         self.words.extend(shape.words.iter().map(|w| Word { slot: w.slot.0, taken: w.taken }));
         let slots = shape.words.iter().map(|w| w.slot.0 + 1);
         self.slots = slots.fold(self.slots, u32::max);
         let len = shape.words.iter().map(|w| if w.taken.is_wide() { 8 } else { 4 }).sum::<usize>();
+        let (words, len) = (shape.words.len() as u16, len as u16);
         let sort = match () {
             () if shape.is_silent() => Sort::Silent,
             () if shape.flexes > 0 => Sort::Flexible,
-            () if shape.words.len() > CODE_WORDS => Sort::Long,
-            () => Sort::Plain,
+            () => Sort::of(words),
         };
-        self.ways.extend(leaves(block).map(|(exit, target, leave)| Way {
-            target,
-            tally: Tally::new(&block.left_at(leave).totals),
-            exit,
-            moves: moves(block, self.follows, leave),
-        }));
         self.ids = self.ids.max(planned.id.0 + 1);
-        self.blocks.push(Brief {
-            id: planned.id,
-            first_word,
-            first_way,
-            ways: (self.ways.len() as u32 - first_way) as u16,
-            words: shape.words.len() as u16,
-            len: len as u16,
-            sort,
+        let (unit, first_way, ways) = (Unit::block(planned.id), 0, 0);
+        self.briefs.push(Brief { unit, first_word, first_way, ways, words, len, sort });
+        self.whole.push(Whole {
+            entry: block.entry,
+            last: Arc::clone(block),
+            inner: Tally::default(),
+            moves: 0,
+            first_member: 0,
+            members: 0,
         });
-        self.whole.push(Arc::clone(block));
+        self.add_ways();
     }
 
-    /// The blocks of a process.
+    fn add_chain(&mut self, chained: &Chained) {
+        let Chained { number, process, identifier, shared, ref more } = *chained;
+        self.number(process, identifier);
+        let place = self.briefs.len() as u32;
+        // What the chain before has in common with this one is not stored again.
+        let before = self.last_chain.replace(place);
+        let first = before.map_or(0, |before| self.whole(before).first_member as usize);
+        let first_member = append(&mut self.members, (first, shared), more.iter().copied());
+        let members = &self.members[first_member..][..shared + more.len()];
+        let brief = |place: &u32| self.briefs[*place as usize];
+        let count = |places: &[u32]| places.iter().map(|p| brief(p).words).sum::<u16>();
+        let (len, words) = (members.iter().map(|p| brief(p).len).sum(), count(members));
+        let from = before.map_or(0, |before| self.get(before).first_word as usize);
+        let from = (from, usize::from(count(&members[..shared])));
+        let more: Vec<Word> = more.iter().flat_map(|p| self.words(self.get(*p))).copied().collect();
+        let (entry, last) = (members.first(), members.last());
+        let entry = entry.map_or(GuestVa(0), |place| self.whole(*place).entry);
+        let Some(last) = last.map(|place| Arc::clone(&self.whole(*place).last)) else { return };
+        let first_word = append(&mut self.words, from, more.into_iter()) as u32;
+        self.chains = self.chains.max(number + 1);
+        let (unit, first_way, ways, sort) = (Unit::chain(number), 0, 0, Sort::of(words));
+        self.briefs.push(Brief { unit, first_word, first_way, ways, words, len, sort });
+        let (first_member, members) = (first_member as u32, chained.blocks() as u32);
+        let (inner, moves) = (Tally::default(), 0);
+        self.whole.push(Whole { entry, last, inner, moves, first_member, members });
+        let inner = self.inner(place).fold(inner, |all, (inner, next)| {
+            let leave = Leave::Next(self.whole(next).entry);
+            all.and(&Tally::new(&self.whole(inner).last.left_at(leave).totals))
+        });
+        self.whole[place as usize].inner = inner;
+        self.add_ways();
+    }
+
+    /// Adds the ways of the last block or chain.
+    fn add_ways(&mut self) {
+        let (Some(brief), Some(whole)) = (self.briefs.last_mut(), self.whole.last()) else {
+            return;
+        };
+        brief.first_way = self.ways.len() as u32;
+        self.ways.extend(leaves(&whole.last).map(|(exit, target, leave)| Way {
+            target,
+            tally: whole.inner.and(&Tally::new(&whole.last.left_at(leave).totals)),
+            exit,
+            moves: 0,
+        }));
+        brief.ways = (self.ways.len() as u32 - brief.first_way) as u16;
+        self.follow(self.briefs.len() as u32 - 1);
+    }
+
+    /// The blocks and chains of a process.
     pub(crate) fn numbers(&self, process: ProcessId) -> Arc<Numbers> {
         self.processes.get(&process.0).map(Arc::clone).unwrap_or_default()
     }
 
-    /// A block, which is there.
-    #[inline]
-    pub(crate) fn get(&self, place: u32) -> &Brief {
-        &self.blocks[place as usize]
+    /// How many numbers of blocks and chains there are.
+    pub(crate) fn units(&self) -> usize {
+        Unit::count(self.ids, self.chains)
     }
 
-    /// A block with its steps.
-    pub(crate) fn whole(&self, place: u32) -> &Arc<Block> {
+    /// A block or chain, which is there.
+    #[inline]
+    pub(crate) fn get(&self, place: u32) -> &Brief {
+        &self.briefs[place as usize]
+    }
+
+    /// The same with its steps.
+    pub(crate) fn whole(&self, place: u32) -> &Whole {
         &self.whole[place as usize]
     }
 
-    /// The words of a block, in order.
+    /// The places of a chain's blocks; none for a block.
+    pub(crate) fn members(&self, place: u32) -> &[u32] {
+        let whole = self.whole(place);
+        &self.members[whole.first_member as usize..][..whole.members as usize]
+    }
+
+    /// The places of a chain's blocks but the last, each with the one that follows it.
+    pub(crate) fn inner(&self, place: u32) -> impl Iterator<Item = (u32, u32)> {
+        let members = self.members(place);
+        members.iter().copied().zip(members.iter().skip(1).copied())
+    }
+
+    /// The words of a block or chain, in order.
     #[inline]
     pub(crate) fn words(&self, brief: &Brief) -> &[Word] {
         &self.words[brief.first_word as usize..][..usize::from(brief.words)]
@@ -235,7 +371,7 @@ impl Lore {
         &self.ways[way as usize]
     }
 
-    /// A block was left for this address: by which way.
+    /// A block or chain was left for this address: by which way.
     pub(crate) fn left(&self, place: u32, next: GuestVa) -> u32 {
         let brief = self.get(place);
         let ways = &self.ways[brief.first_way as usize..][..usize::from(brief.ways)];
@@ -244,6 +380,11 @@ impl Lore {
         let at = ways.iter().position(is_it).unwrap_or(ways.len() - 1);
         brief.first_way + at as u32
     }
+}
+
+/// So far together; nothing if either is no constant, or both are too far.
+fn sum(a: i32, b: i32) -> Option<i32> {
+    if a == ODD || b == ODD { None } else { a.checked_add(b).filter(|sum| *sum != ODD) }
 }
 
 /// The ways in which a block may be left: by which exit, where that leads, and how that is said.

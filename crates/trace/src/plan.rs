@@ -1,20 +1,22 @@
-//! The second way in: a collector plans blocks itself ([`Plan`]), and hands over what its threads stored
-//! ([`Raw`]). Both are gathered here, and packed elsewhere when there is enough for a chunk.
+//! The second way in: a collector plans blocks itself ([`Plan`]), perhaps in [chains](Chain), and hands over what its threads stored
+//! ([`Raw`]). All is gathered here, and packed elsewhere when there is enough for a chunk.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::io::Write;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, PoisonError};
 
-use ichnos_base::{Address, Event, Plan, Raw, Ref, Step, Totals};
+use ichnos_base::{Address, BlockId, Chain, Event, Plan, ProcessId, Raw, Ref, Step, Totals};
 
 use crate::block::{Block, Exits};
 use crate::chunk::{ChunkHeader, ChunkKind};
 use crate::error::Error;
 use crate::event_codec::put_event;
-use crate::lore::Planned;
+use crate::hash::QuickMap;
+use crate::lore::{Chained, Planned, Told};
 use crate::raw_line::{Chunk, Done};
 use crate::raw_pack::{Gathered, Piece};
+use crate::roadmap_codec::MAX_UNFOLDED;
 use crate::stream::{Stream, Tools};
 use crate::writer::Writer;
 
@@ -37,7 +39,8 @@ pub(crate) struct Gathering {
 impl<W: Write> Writer<W> {
     /// Takes a planned block.
     pub(crate) fn put_plan(&mut self, plan: &Plan<'_>) -> Result<(), Error> {
-        if !self.plans.insert((plan.process, plan.identifier)) {
+        let number = (plan.process, plan.identifier);
+        if self.plans.by_number.contains_key(&number) {
             return Err(Error::Misuse("two planned blocks have the same identifier"));
         }
         let Tools { book, line, next_slot, .. } = &mut self.tools;
@@ -56,8 +59,59 @@ impl<W: Write> Writer<W> {
         let id = book.push_plan(Block { code: plan.code.to_vec(), ..bare.clone() })?;
         let (identifier, block) = (plan.identifier, Arc::new(bare));
         let mut plans = line.plans().write().unwrap_or_else(PoisonError::into_inner);
-        plans.push(Planned { id, process, identifier, block });
-        Ok(())
+        self.plans.by_number.insert(number, Known { place: plans.len() as u32, id: Some(id) });
+        plans.push(Told::Block(Planned { id, process, identifier, block }));
+        drop(plans);
+        self.tools.put_large_roadmap()
+    }
+
+    /// Takes a chain of planned blocks.
+    pub(crate) fn put_chain(&mut self, chain: &Chain<'_>) -> Result<(), Error> {
+        let Chain { identifier, process, blocks } = *chain;
+        let Planning { by_number, last } = &mut self.plans;
+        if by_number.contains_key(&(process, identifier)) {
+            return Err(Error::Misuse("a chain has the identifier of a block or another chain"));
+        }
+        let none = Error::Misuse("a chain has a block that was not planned");
+        let known = blocks.iter().map(|block| {
+            let known = by_number.get(&(process, *block))?;
+            Some((known.id?, known.place))
+        });
+        let (ids, places): (Vec<_>, Vec<_>) =
+            known.collect::<Option<Vec<_>>>().ok_or(none)?.into_iter().unzip();
+        let Tools { book, line, .. } = &mut self.tools;
+        let number = book.push_chain(&ids)?;
+        let shared = last.iter().zip(&ids).take_while(|(a, b)| a == b).count();
+        let more = places[shared..].into();
+        *last = ids;
+        let mut plans = line.plans().write().unwrap_or_else(PoisonError::into_inner);
+        by_number.insert((process, identifier), Known { place: plans.len() as u32, id: None });
+        plans.push(Told::Chain(Chained { number, process, identifier, shared, more }));
+        drop(plans);
+        self.tools.put_large_roadmap()
+    }
+}
+
+/// What a writer knows of planned blocks and chains.
+#[derive(Debug, Default)]
+pub(crate) struct Planning {
+    /// By their collector's identifiers.
+    by_number: QuickMap<(ProcessId, u32), Known>,
+    /// The blocks of the last chain.
+    last: Vec<BlockId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// Where it is in the list of all plans.
+    place: u32,
+    /// Nothing for a chain.
+    id: Option<BlockId>,
+}
+
+impl Planning {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_number.is_empty()
     }
 }
 
@@ -164,6 +218,14 @@ impl Stream {
 }
 
 impl<W: Write> Tools<W> {
+    /// Hands the planned blocks and chains to the file if they are as many as a chunk may well have.
+    fn put_large_roadmap(&mut self) -> Result<(), Error> {
+        if self.book.encoder.unfolded() < MAX_UNFOLDED / 2 {
+            return Ok(());
+        }
+        self.put_roadmap()
+    }
+
     /// Writes all chunks that are being packed.
     pub(crate) fn drain(&mut self) -> Result<(), Error> {
         while let Some(done) = self.line.next() {

@@ -149,7 +149,7 @@ impl RawPacker {
         let bits = (gathered.bytes.len() / 16).max(1).ilog2();
         let bits = bits.clamp(*mark::TABLE_BITS.start(), 16);
         self.columns[MARKS].extend_from_slice(&[mark::IS_RAW, bits as u8]);
-        self.guesses.begin((self.lore.ids, self.lore.slots), bits);
+        self.guesses.begin((self.lore.units(), self.lore.slots), bits);
         (self.execs, self.expected, self.open, self.silent) = (0, 0, None, 0);
         (self.followed, self.is_set, self.first) = (followed, false, None);
         self.totals = Totals::default();
@@ -203,11 +203,12 @@ impl RawPacker {
     /// The open execution was left like this.
     fn leave(&mut self, lore: &Lore, leave: Leave) -> Result<(), Error> {
         let Some(place) = self.open.take() else { return Ok(()) };
-        let block = lore.whole(place);
         if !std::mem::take(&mut self.is_set) {
-            self.followed.run(block, leave, &self.words)?;
+            run(&mut self.followed, lore, (place, &self.words), leave)?;
         }
-        self.totals.add(&block.left_at(leave).totals);
+        let whole = lore.whole(place);
+        whole.inner.add_to(&mut self.totals);
+        self.totals.add(&whole.last.left_at(leave).totals);
         if leave != Leave::Silent {
             let columns = &mut self.columns[MARKS];
             put_varint(columns, std::mem::take(&mut self.execs));
@@ -226,7 +227,7 @@ impl RawPacker {
             bytes = self.plain(lore, numbers, bytes)?;
             let Some((identifier, rest)) = bytes.split_first_chunk() else { break };
             let Some(place) = numbers.find(u32::from_le_bytes(*identifier)) else {
-                return Err(Error::Misuse("a raw buffer names a block that is unknown"));
+                return Err(Error::Misuse("a raw buffer names a block or chain that is unknown"));
             };
             let brief = lore.get(place);
             if brief.sort == Sort::Flexible {
@@ -269,7 +270,7 @@ impl RawPacker {
             let at = hand.here();
             let (known, _) = hand.at(at);
             let mut code = 0;
-            if !known.expects(brief.id) || known.note.way.wrapping_sub(first_way) >= ways {
+            if !known.expects(brief.unit) || known.note.way.wrapping_sub(first_way) >= ways {
                 code = turn(lore, (&mut hand, at), (open, place), &mut self.totals);
             }
             let (known, guesses) = hand.at(at);
@@ -294,7 +295,7 @@ impl RawPacker {
                 code |= u64::from(told) << shift;
                 shift += CODE_BITS;
             }
-            hand.came(brief.id);
+            hand.came(brief.unit);
             execs += 1;
             if code == 0 {
                 expected += 1;
@@ -337,7 +338,7 @@ impl RawPacker {
         let open = self.open.filter(|_| !is_silent);
         let first = turn(lore, (&mut hand, at), (open, place), &mut self.totals);
         if is_silent {
-            self.is_set |= self.followed.set(lore.whole(place), words)?;
+            self.is_set |= self.followed.set(&lore.whole(place).last, words)?;
         } else {
             hand.at(at).0.note.runs += 1;
             let is_set = std::mem::take(&mut self.is_set);
@@ -364,7 +365,7 @@ impl RawPacker {
                 *code |= u64::from(told) << shift;
             }
         }
-        hand.came(brief.id);
+        hand.came(brief.unit);
         hand.put_back();
         self.execs += 1;
         if is_expected {
@@ -384,7 +385,7 @@ impl RawPacker {
         place: u32,
         bytes: &'b [u8],
     ) -> Result<&'b [u8], Error> {
-        let block = Arc::clone(lore.whole(place));
+        let block = Arc::clone(&lore.whole(place).last);
         let (mut rest, mut words, mut flexes) = (bytes, Vec::new(), Vec::new());
         for step in block.steps.iter().filter(|step| step.takes()) {
             let len = match step {
@@ -415,7 +416,7 @@ impl RawPacker {
     }
 }
 
-/// Another block came to a place than the last time, or behind another one: what a code says of that.
+/// Another block or chain came to a place than the last time, or behind another one: what a code says of that.
 #[inline(never)]
 fn turn(
     lore: &Lore,
@@ -424,17 +425,31 @@ fn turn(
     totals: &mut Totals,
 ) -> u64 {
     let brief = lore.get(place);
-    if hand.is_new(brief.id) {
-        lore.words(brief).iter().for_each(|word| hand.forget(word.slot));
+    if hand.is_new(brief.unit) {
+        forget(lore, hand, place);
     }
     let way = open.map_or(NO_WAY, |open| lore.left(open, lore.whole(place).entry));
     let (known, _) = hand.at(at);
-    let was_expected = known.expects(brief.id);
-    known.expect(brief.id);
+    let was_expected = known.expects(brief.unit);
+    known.expect(brief.unit);
     let note = Note { way, runs: 0, moves: lore.way(way).moves };
     let Note { way, runs, .. } = std::mem::replace(&mut known.note, note);
     lore.way(way).tally.add_times(u64::from(runs), totals);
     u64::from(!was_expected)
+}
+
+/// A block or chain comes for the first time in a chunk: nothing is known of its slots, but for those of a chain's blocks that came before.
+#[cold]
+fn forget(lore: &Lore, hand: &mut Hand<'_>, place: u32) {
+    let members = lore.members(place);
+    if members.is_empty() {
+        lore.words(lore.get(place)).iter().for_each(|word| hand.forget(word.slot));
+    }
+    for member in members.iter().map(|member| lore.get(*member)) {
+        if hand.is_new(member.unit) {
+            lore.words(member).iter().for_each(|word| hand.forget(word.slot));
+        }
+    }
 }
 
 /// The open block, which took these words, was left for another one, and does not just move the followed register.
@@ -447,7 +462,23 @@ fn run_open(
     next: u32,
 ) -> Result<(), Error> {
     let Some(open) = open else { return Ok(()) };
-    followed.run(lore.whole(open), Leave::Next(lore.whole(next).entry), words)
+    run(followed, lore, (open, words), Leave::Next(lore.whole(next).entry))
+}
+
+/// A block or chain was run that took these words, and left like this.
+fn run(
+    followed: &mut Followed,
+    lore: &Lore,
+    (place, mut words): (u32, &[u8]),
+    leave: Leave,
+) -> Result<(), Error> {
+    for (inner, next) in lore.inner(place) {
+        let own = words.split_at_checked(lore.get(inner).len.into());
+        let (own, rest) = own.ok_or(cut())?;
+        followed.run(&lore.whole(inner).last, Leave::Next(lore.whole(next).entry), own)?;
+        words = rest;
+    }
+    followed.run(&lore.whole(place).last, leave, words)
 }
 
 /// Writes the code of an execution that was not expected.
@@ -456,7 +487,7 @@ fn put_code(columns: &mut [Vec<u8>; COLUMNS], expected: &mut u64, brief: &Brief,
     put_varint(&mut columns[RUNS], std::mem::take(expected));
     put_varint(&mut columns[CODES], code);
     if code & 1 != 0 {
-        put_varint(&mut columns[IDS], u64::from(brief.id.0));
+        put_varint(&mut columns[IDS], u64::from(brief.unit.0));
     }
 }
 

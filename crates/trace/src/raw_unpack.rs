@@ -2,17 +2,19 @@
 //! checked, as `unpack` does, which knows what lies between executions.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{BlockId, Leave, Step};
+use ichnos_base::{GuestVa, Leave, Step};
 
+use crate::block::Word;
 use crate::bytes::{Cursor, Parse};
+use crate::chain::{MAX_CHAINS, Unit, Which};
 use crate::error::Flaw;
 use crate::flex::get_runs;
-use crate::guess::{EXPECTED, Guesses};
+use crate::guess::{EXPECTED, Guesses, Hand};
 use crate::misses::Misses;
 use crate::pack::{CODES, COLUMNS, FLEX, IDS, MISSES, RUNS};
 use crate::raw_pack::{CODE_BITS, CODE_WORDS, MOST_SILENT};
 use crate::roadmap::{Entry, MAX_BLOCKS, Roadmap};
-use crate::unpack::{BURST, Burst};
+use crate::unpack::{BURST, Burst, TOO_MANY};
 
 /// Where a chunk of raw executions is being read.
 #[derive(Debug, Default)]
@@ -26,7 +28,7 @@ pub(crate) struct RawUnpacker {
 /// The next execution, if it was already looked at.
 #[derive(Clone, Copy, Debug)]
 struct Peeked {
-    id: BlockId,
+    unit: Unit,
     /// The first number of its code.
     code: u64,
 }
@@ -45,7 +47,8 @@ const USED: [usize; 4] = [RUNS, CODES, IDS, FLEX];
 impl RawUnpacker {
     /// A chunk begins.
     pub(crate) fn begin(&mut self, roadmap: &Roadmap, bits: u32) {
-        self.guesses.begin((roadmap.len() as u32, roadmap.slots()), bits);
+        let units = Unit::count(roadmap.len() as u32, roadmap.chains() as u32);
+        self.guesses.begin((units, roadmap.slots()), bits);
         (self.expected, self.peeked) = (None, None);
     }
 
@@ -54,13 +57,13 @@ impl RawUnpacker {
         self.peeked.is_some()
     }
 
-    /// Fills a burst with some of the next executions, of which there are `left`; answers whether how the last was left
-    /// follows from the next.
+    /// Fills a burst with some of the next executions, of which there are `left` before a mark, and whose blocks are at most
+    /// so many more than their units; answers whether how the last was left follows from the next.
     pub(crate) fn fill(
         &mut self,
         (columns, at): (&[Vec<u8>; COLUMNS], &mut [usize; COLUMNS]),
         roadmap: &Roadmap,
-        left: &mut u64,
+        (left, may_follow): (&mut u64, &mut u64),
         burst: &mut Burst,
     ) -> Parse<bool> {
         let column = |c: usize| Cursor::new(columns[c].get(at[c]..).unwrap_or_default());
@@ -72,22 +75,43 @@ impl RawUnpacker {
             flex: column(FLEX),
         };
         let mut follows = false;
-        while let Some(Peeked { id, code }) = self.next(&mut from, left)? {
-            let entry = roadmap.get(id).ok_or(Flaw("it needs a block that is not there"))?;
-            if burst.blocks.len() >= BURST && !entry.shape.is_silent() {
-                self.peeked = Some(Peeked { id, code });
-                burst.leave = Leave::Next(entry.shape.entry);
-                follows = true;
-                break;
-            }
-            if burst.blocks.len() >= BURST + 2 * MOST_SILENT {
-                return Err(Flaw("it has too many silent blocks in a row"));
-            }
-            burst.blocks.push(id);
-            self.words(&mut from, (id, entry), code, &mut burst.words)?;
-            if entry.shape.flexes > 0 {
-                self.flexes(&mut from, entry, burst)?;
-            }
+        while let Some(Peeked { unit, code }) = self.next(&mut from, left)? {
+            let next = match unit.which() {
+                Which::Block(id) => {
+                    let entry =
+                        roadmap.get(id).ok_or(Flaw("it needs a block that is not there"))?;
+                    if burst.blocks.len() < BURST || entry.shape.is_silent() {
+                        if burst.blocks.len() >= BURST + 2 * MOST_SILENT {
+                            return Err(Flaw("it has too many silent blocks in a row"));
+                        }
+                        burst.blocks.push(id);
+                        self.words(&mut from, (unit, &entry.shape.words), code, roadmap, burst)?;
+                        if entry.shape.flexes > 0 {
+                            self.flexes(&mut from, entry, burst)?;
+                        }
+                        continue;
+                    }
+                    entry.shape.entry
+                }
+                Which::Chain(number) => {
+                    let chain = roadmap.chain(number);
+                    let (blocks, words) =
+                        chain.ok_or(Flaw("it needs a chain that is not there"))?;
+                    if burst.blocks.len() < BURST {
+                        let rest = may_follow.checked_sub(blocks.len() as u64 - 1);
+                        *may_follow = rest.ok_or(TOO_MANY)?;
+                        burst.blocks.extend_from_slice(blocks);
+                        self.words(&mut from, (unit, words), code, roadmap, burst)?;
+                        continue;
+                    }
+                    let entry = blocks.first().and_then(|id| roadmap.entry_pc(*id));
+                    entry.unwrap_or(GuestVa(0))
+                }
+            };
+            self.peeked = Some(Peeked { unit, code });
+            burst.leave = Leave::Next(next);
+            follows = true;
+            break;
         }
         let cursors = [&from.runs, &from.codes, &from.ids, &from.flex];
         for (c, cursor) in USED.into_iter().zip(cursors) {
@@ -128,18 +152,18 @@ impl RawUnpacker {
         let none = Flaw("it expects a block where none came before");
         if expected > 0 {
             self.expected = Some(expected - 1);
-            return Ok(Some(Peeked { id: place.expected().ok_or(none)?, code: 0 }));
+            return Ok(Some(Peeked { unit: place.expected().ok_or(none)?, code: 0 }));
         }
         self.expected = None;
         let code = from.codes.varint()?;
         if code & 1 != 0 {
-            let id = from.ids.u32()?;
-            if id >= MAX_BLOCKS {
-                return Err(Flaw("it needs a block that is not there"));
+            let unit = from.ids.u32()?;
+            if unit >> 1 >= MAX_BLOCKS.max(MAX_CHAINS) {
+                return Err(Flaw("it needs a block or chain that is not there"));
             }
-            place.expect(BlockId(id));
+            place.expect(Unit(unit));
         }
-        Ok(Some(Peeked { id: place.expected().ok_or(none)?, code }))
+        Ok(Some(Peeked { unit: place.expected().ok_or(none)?, code }))
     }
 
     /// Appends the words of an execution.
@@ -147,14 +171,15 @@ impl RawUnpacker {
     fn words(
         &mut self,
         from: &mut Columns<'_>,
-        (id, entry): (BlockId, &Entry),
+        (unit, words): (Unit, &[Word]),
         code: u64,
-        out: &mut Vec<u64>,
+        roadmap: &Roadmap,
+        burst: &mut Burst,
     ) -> Parse<()> {
-        let words = &*entry.shape.words;
+        let out = &mut burst.words;
         let mut hand = self.guesses.hand();
-        if hand.is_new(id) {
-            words.iter().for_each(|word| hand.forget(word.slot.0));
+        if hand.is_new(unit) {
+            forget(&mut hand, (unit, words), roadmap);
         }
         let (at, coded) = (hand.here(), self.expected.is_none());
         let (place, guesses) = hand.at(at);
@@ -172,7 +197,7 @@ impl RawUnpacker {
             let written = || misses.next(word.slot.0);
             out.push(guesses.decode((place, i), (word.slot.0, word.taken), told, written)?);
         }
-        hand.came(id);
+        hand.came(unit);
         hand.put_back();
         if code == 0 { Ok(()) } else { Err(Flaw("a code tells more words than its block has")) }
     }
@@ -187,5 +212,21 @@ impl RawUnpacker {
             }
         }
         Ok(())
+    }
+}
+
+/// A block or chain comes for the first time in a chunk: nothing is known of its slots, but for those of a chain's blocks that came before.
+#[cold]
+fn forget(hand: &mut Hand<'_>, (unit, words): (Unit, &[Word]), roadmap: &Roadmap) {
+    let Which::Chain(number) = unit.which() else {
+        return words.iter().for_each(|word| hand.forget(word.slot.0));
+    };
+    let (blocks, _) = roadmap.chain(number).unwrap_or_default();
+    for id in blocks {
+        if hand.is_new(Unit::block(*id))
+            && let Some(entry) = roadmap.get(*id)
+        {
+            entry.shape.words.iter().for_each(|word| hand.forget(word.slot.0));
+        }
     }
 }

@@ -18,7 +18,7 @@ use crate::index::{ChunkPlace, TRAILER_LEN, get_index, get_trailer};
 use crate::input::Input;
 use crate::pack::{COLUMNS, MARKS};
 use crate::roadmap::Roadmap;
-use crate::roadmap_codec::read_blocks;
+use crate::roadmap_codec::{ROADMAP_COLUMNS, read_roadmap};
 use crate::scan::{Hole, scan};
 use crate::unpack::{Burst, Item, Unpacker, first_event};
 
@@ -227,13 +227,12 @@ impl Reader {
     fn read_roadmap_chunk(&mut self, chunk: usize, columns: &mut Columns) -> Result<(), Error> {
         let place = self.payload(chunk, &mut columns.payload)?;
         let damaged = |f: Flaw| Error::Damaged { chunk, offset: place.offset, flaw: f.0 };
-        let mut unpacked = [Vec::new(), Vec::new()];
+        let mut unpacked: [Vec<u8>; ROADMAP_COLUMNS] = Default::default();
         let raw_len = place.header.raw_len;
         let done = columns.unpacker.unpack(&columns.payload, raw_len, &mut unpacked);
         done.map_err(damaged)?;
         let first = u32::try_from(place.header.first).unwrap_or(u32::MAX);
-        let [body, code] = &unpacked;
-        read_blocks(&mut self.roadmap, (first, place.header.blocks), body, code).map_err(damaged)
+        read_roadmap(&mut self.roadmap, (first, place.header.blocks), &unpacked).map_err(damaged)
     }
 
     fn list_threads(&mut self, columns: &mut Columns) {

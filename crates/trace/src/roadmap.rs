@@ -1,11 +1,12 @@
-//! The roadmap: all blocks of a trace by number, with their shapes. Numbers are
+//! The roadmap: all blocks of a trace by number, with their shapes, and all chains of them. Numbers are
 //! dense; a number whose roadmap chunk was lost stays empty, and whatever needs
 //! it is refused.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{Address, BlockId, GuestVa, Leave, Step};
+use ichnos_base::{Address, BlockId, Chain, GuestVa, Leave, Step};
 
-use crate::block::{Block, LeftAt, Shape};
+use crate::block::{Block, LeftAt, Shape, Word};
+use crate::chain::{Chains, MAX_CHAINS, Size};
 use crate::error::Flaw;
 
 /// The most blocks a trace may have. At some 350 bytes a block this bounds what
@@ -15,7 +16,7 @@ pub const MAX_BLOCKS: u32 = 1 << 24;
 /// The most slots a trace may have. A decoder keeps less than 200 bytes for each.
 pub const MAX_SLOTS: u32 = 1 << 22;
 
-/// The most bytes that all blocks of a trace may take in memory, lost numbers included. Real
+/// The most bytes that all blocks and chains of a trace may take in memory, lost numbers included. Real
 /// programs need some hundred megabytes at most; a small hostile file could ask for far more.
 pub const MAX_ROADMAP: u64 = 2 << 30;
 
@@ -26,6 +27,7 @@ const PLACE: u64 = size_of::<Option<Entry>>() as u64;
 #[derive(Debug, Default)]
 pub struct Roadmap {
     entries: Vec<Option<Entry>>,
+    chains: Chains,
     slots: u32,
     /// Bytes taken, by account.
     taken: u64,
@@ -112,10 +114,78 @@ impl Roadmap {
         Ok(BlockId(id))
     }
 
+    /// How many chain numbers are given out, lost ones included.
+    #[must_use]
+    pub fn chains(&self) -> usize {
+        self.chains.len()
+    }
+
+    /// The blocks of a chain and their words one behind the other, unless it does not exist or was lost.
+    #[inline]
+    pub(crate) fn chain(&self, number: u32) -> Option<(&[BlockId], &[Word])> {
+        self.chains.get(number)
+    }
+
+    /// Adds a valid chain. One whose blocks are lost is lost, too.
+    pub(crate) fn push_chain(&mut self, blocks: &[BlockId]) -> Result<u32, Flaw> {
+        let number = self.chains.len() as u32;
+        if number >= MAX_CHAINS {
+            return Err(Flaw("there are too many chains"));
+        }
+        if !(2..=Chain::MOST_BLOCKS).contains(&blocks.len()) {
+            return Err(Flaw("a chain has too few blocks, or too many"));
+        }
+        let (mut words, mut process, mut is_lost) = (0, None, false);
+        for id in blocks {
+            let none = Flaw("a chain has a block that does not exist");
+            let Some(entry) = self.entries.get(id.index()).ok_or(none)? else {
+                is_lost = true;
+                continue;
+            };
+            if entry.shape.is_silent() || entry.shape.flexes > 0 {
+                return Err(Flaw("a chain has a block without instructions, or one that varies"));
+            }
+            if *process.get_or_insert(entry.block.process) != entry.block.process {
+                return Err(Flaw("a chain has blocks of several processes"));
+            }
+            words += entry.shape.words.len();
+        }
+        if words > Chain::MOST_WORDS {
+            return Err(Flaw("a chain takes too many words"));
+        }
+        let before = self.chains.size();
+        if is_lost {
+            self.take(before.and(1, 0, 0).bytes() - before.bytes())?;
+            self.chains.push_lost();
+            return Ok(number);
+        }
+        let most = before.and(1, blocks.len(), words).bytes() - before.bytes();
+        self.take(most)?;
+        let entries = &self.entries;
+        let words = |id: BlockId| -> &[Word] {
+            entries.get(id.index()).and_then(Option::as_ref).map_or(&[], |e| &e.shape.words)
+        };
+        self.chains.push(blocks, words);
+        self.taken -= most - (self.chains.size().bytes() - before.bytes());
+        Ok(number)
+    }
+
+    /// Leaves numbers of chains up to `first` empty: their chunk was lost.
+    pub(crate) fn skip_chains_to(&mut self, first: u32) -> Result<(), Flaw> {
+        if first < self.chains.len() as u32 || first > MAX_CHAINS {
+            return Err(Flaw("its chains are numbered out of order"));
+        }
+        let before = self.chains.size();
+        let lost = first as usize - self.chains.len();
+        self.take(before.and(lost, 0, 0).bytes() - before.bytes())?;
+        self.chains.skip_to(first);
+        Ok(())
+    }
+
     fn take(&mut self, bytes: u64) -> Result<(), Flaw> {
         let taken = self.taken.saturating_add(bytes);
         if taken > MAX_ROADMAP {
-            return Err(Flaw("the blocks take more than 2 GiB"));
+            return Err(Flaw("its blocks and chains take more than 2 GiB"));
         }
         self.taken = taken;
         Ok(())
@@ -132,8 +202,15 @@ impl Roadmap {
         Ok(())
     }
 
-    /// Forgets the numbers from `len` on.
-    pub(crate) fn truncate(&mut self, len: usize) {
+    /// How much there is.
+    pub(crate) fn extent(&self) -> (usize, Size) {
+        (self.entries.len(), self.chains.size())
+    }
+
+    /// Forgets what came after there was so much.
+    pub(crate) fn truncate(&mut self, (len, chains): (usize, Size)) {
+        self.taken = self.taken.saturating_sub(self.chains.size().bytes() - chains.bytes());
+        self.chains.truncate(chains);
         let gone = self.entries.get(len..).unwrap_or_default();
         let bytes = |entry: &Option<Entry>| PLACE + entry.as_ref().map_or(0, Entry::bytes);
         self.taken = self.taken.saturating_sub(gone.iter().map(bytes).sum());
@@ -148,7 +225,10 @@ impl Roadmap {
 
 #[cfg(test)]
 mod tests {
+    use ichnos_base::{InsnKind, ProcessId, Register, Slot, Width};
+
     use super::*;
+    use crate::block::Exits;
 
     #[test]
     fn lost_numbers_take_room_and_give_it_back() {
@@ -160,7 +240,71 @@ mod tests {
         assert!(most < MAX_BLOCKS);
         assert!(roadmap.skip_to(most + 1).is_err());
         assert_eq!((roadmap.len(), roadmap.taken), (1000, 1000 * PLACE));
-        roadmap.truncate(10);
+        roadmap.truncate((10, roadmap.chains.size()));
         assert_eq!((roadmap.len(), roadmap.taken), (10, 10 * PLACE));
+    }
+
+    fn block(process: u32, steps: Vec<Step>) -> Block {
+        let (process, entry, exits) = (ProcessId(process), GuestVa(0x1000), Exits::Side);
+        Block { process, entry, exits, steps, code: Vec::new() }
+    }
+
+    /// Blocks 0 and 1 are fit for chains; then one of another process, a silent one, one that varies, one that takes a
+    /// thousand words, and a lost one.
+    fn blocks() -> Roadmap {
+        let insn = Step::Insn { len: 1, kind: InsnKind::OTHER };
+        let take = |slot| Step::Take { register: Register(0), width: Width::Eight, slot };
+        let many = (0..1000).map(|slot| take(Slot(slot))).chain([insn]);
+        let mut roadmap = Roadmap::default();
+        for block in [
+            block(1, vec![take(Slot(0)), insn]),
+            block(1, vec![take(Slot(1)), take(Slot(2)), insn]),
+            block(2, vec![insn]),
+            block(1, vec![take(Slot(3))]),
+            block(1, vec![insn, Step::Flex { slot: Slot(4) }]),
+            block(1, many.collect()),
+        ] {
+            roadmap.push(block).unwrap();
+        }
+        roadmap.skip_to(7).unwrap();
+        roadmap
+    }
+
+    #[test]
+    fn chains_of_what_cannot_be_chained_are_refused() {
+        let mut roadmap = blocks();
+        let mut push =
+            |ids: &[u32]| roadmap.push_chain(&ids.iter().copied().map(BlockId).collect::<Vec<_>>());
+        for bad in [&[][..], &[0], &[0, 2], &[0, 3], &[4, 0], &[0, 7], &[0, u32::MAX]] {
+            assert!(push(bad).is_err(), "{bad:?}");
+        }
+        assert!(push(&[0; 64]).is_err() && push(&[5; 5]).is_err());
+        assert_eq!(push(&[0; 63]), Ok(0));
+        assert_eq!(push(&[5; 4]), Ok(1));
+        assert_eq!(push(&[0, 1]), Ok(2));
+        // Its second block was lost, and so is the chain.
+        assert_eq!(push(&[0, 6]), Ok(3));
+        assert_eq!(roadmap.chain(2).map(|c| (c.0.len(), c.1.len())), Some((2, 3)));
+        assert!(roadmap.chain(3).is_none() && roadmap.chain(4).is_none());
+    }
+
+    #[test]
+    fn chains_take_room_and_give_it_back() {
+        let mut roadmap = blocks();
+        let (taken, extent) = (roadmap.taken, roadmap.extent());
+        let path: Vec<_> = (0..63).map(|i| BlockId(i % 2)).collect();
+        for len in 2..=63 {
+            roadmap.push_chain(&path[..len]).unwrap();
+        }
+        let once = roadmap.taken - taken;
+        // All 62 together take no more than the longest of them and a little for each.
+        assert!(once < 63 * 4 + 95 * 8 + 62 * 20, "{once}");
+        roadmap.push_chain(&[BlockId(0), BlockId(6)]).unwrap();
+        roadmap.skip_chains_to(1000).unwrap();
+        assert!(roadmap.taken > taken + once);
+        assert!(roadmap.skip_chains_to(10).is_err());
+        assert!(roadmap.skip_chains_to(MAX_CHAINS + 1).is_err());
+        roadmap.truncate(extent);
+        assert_eq!((roadmap.taken, roadmap.chains()), (taken, 0));
     }
 }

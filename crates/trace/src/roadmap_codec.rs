@@ -1,11 +1,11 @@
-//! Roadmap blocks as bytes and back. A roadmap chunk is self-contained: a block
-//! may repeat a stretch of an earlier block of the same chunk, never of another,
-//! so a lost roadmap chunk takes no other with it.
+//! Roadmap blocks and chains as bytes and back. A roadmap chunk is self-contained: a block
+//! may repeat a stretch of an earlier block of the same chunk, never of another, and a chain begin like the one
+//! before it. So a lost roadmap chunk takes no other with it, but for chains of its blocks.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{
-    AccessFlags, Address, BlockId, ExitKind, GuestVa, InsnKind, ProcessId, Ref, RefKind, Register,
-    Slot, Step, Sum, Value, Width,
+    AccessFlags, Address, BlockId, Chain, ExitKind, GuestVa, InsnKind, ProcessId, Ref, RefKind,
+    Register, Slot, Step, Sum, Value, Width,
 };
 
 use crate::block::{Block, Exits, MAX_STEPS};
@@ -30,7 +30,10 @@ const SHORT: u8 = 16;
 /// step or one byte of code. Bounds what a hostile chunk of repeats can demand.
 pub(crate) const MAX_UNFOLDED: usize = 1 << 24;
 
-/// Gathers the blocks of one roadmap chunk.
+/// How many columns a roadmap chunk has.
+pub(crate) const ROADMAP_COLUMNS: usize = 3;
+
+/// Gathers the blocks and chains of one roadmap chunk.
 #[derive(Debug, Default)]
 pub(crate) struct RoadmapEncoder {
     first: u32,
@@ -39,6 +42,11 @@ pub(crate) struct RoadmapEncoder {
     body: Vec<u8>,
     code: Vec<u8>,
     last: Last,
+    first_chain: u32,
+    chain_count: u32,
+    chains: Vec<u8>,
+    /// The blocks of the chain before.
+    last_chain: Vec<BlockId>,
 }
 
 /// What deltas refer to.
@@ -58,7 +66,7 @@ pub(crate) struct Seen {
 
 impl RoadmapEncoder {
     pub(crate) fn is_empty(&self) -> bool {
-        self.count == 0
+        self.count == 0 && self.chain_count == 0
     }
 
     /// How much the chunk unfolds to so far; see [`MAX_UNFOLDED`].
@@ -105,6 +113,24 @@ impl RoadmapEncoder {
         self.count += 1;
     }
 
+    /// Adds a chain of blocks that are in this chunk or before it.
+    pub(crate) fn add_chain(&mut self, blocks: &[BlockId]) {
+        if self.chain_count == 0 {
+            put_varint(&mut self.chains, u64::from(self.first_chain));
+        }
+        let shared = self.last_chain.iter().zip(blocks).take_while(|(a, b)| a == b).count();
+        self.last_chain.truncate(shared);
+        put_varint(&mut self.chains, shared as u64);
+        put_varint(&mut self.chains, (blocks.len() - shared) as u64);
+        for id in &blocks[shared..] {
+            let before = self.last_chain.last().map_or(0, |before| before.0);
+            put_signed(&mut self.chains, i64::from(id.0) - i64::from(before));
+            self.last_chain.push(*id);
+        }
+        self.unfolded += blocks.len();
+        self.chain_count += 1;
+    }
+
     /// How far the steps from `i` on, whose code begins at `at`, repeat what stands
     /// at `seen`.
     fn repeat(
@@ -129,7 +155,9 @@ impl RoadmapEncoder {
     pub(crate) fn finish(&mut self) -> RoadmapColumns {
         let done = std::mem::take(self);
         self.first = done.first + done.count;
-        RoadmapColumns { first: done.first, count: done.count, columns: [done.body, done.code] }
+        self.first_chain = done.first_chain + done.chain_count;
+        let columns = [done.body, done.code, done.chains];
+        RoadmapColumns { first: done.first, count: done.count, columns }
     }
 }
 
@@ -138,7 +166,7 @@ impl RoadmapEncoder {
 pub(crate) struct RoadmapColumns {
     pub(crate) first: u32,
     pub(crate) count: u32,
-    pub(crate) columns: [Vec<u8>; 2],
+    pub(crate) columns: [Vec<u8>; ROADMAP_COLUMNS],
 }
 
 fn code_len(steps: &[Step]) -> usize {
@@ -213,15 +241,17 @@ fn put_value(out: &mut Vec<u8>, value: Value) {
     }
 }
 
-/// Reads the blocks of one roadmap chunk into `roadmap`.
-pub(crate) fn read_blocks(
+/// Reads the blocks and chains of one roadmap chunk into `roadmap`.
+pub(crate) fn read_roadmap(
     roadmap: &mut Roadmap,
     (first, count): (u32, u32),
-    body: &[u8],
-    code: &[u8],
+    columns: &[Vec<u8>; ROADMAP_COLUMNS],
 ) -> Parse<()> {
-    let before = roadmap.len();
-    let done = roadmap.skip_to(first).and_then(|()| read_all(roadmap, (first, count), body, code));
+    let before = roadmap.extent();
+    let [body, code, chains] = columns;
+    let blocks =
+        roadmap.skip_to(first).and_then(|()| read_all(roadmap, (first, count), body, code));
+    let done = blocks.and_then(|budget| read_chains(roadmap, chains, budget));
     if done.is_err() {
         // A chunk is known as a whole or not at all.
         roadmap.truncate(before);
@@ -234,7 +264,7 @@ fn read_all(
     (first, count): (u32, u32),
     body: &[u8],
     code: &[u8],
-) -> Parse<()> {
+) -> Parse<usize> {
     let mut body = Cursor::new(body);
     let mut code = Cursor::new(code);
     let mut last = Last::default();
@@ -247,7 +277,38 @@ fn read_all(
         roadmap.push(block)?;
     }
     body.end()?;
-    code.end()
+    code.end()?;
+    Ok(budget)
+}
+
+/// Reads the chains of a chunk, which may unfold to so much.
+fn read_chains(roadmap: &mut Roadmap, chains: &[u8], mut budget: usize) -> Parse<()> {
+    if chains.is_empty() {
+        return Ok(());
+    }
+    let mut from = Cursor::new(chains);
+    roadmap.skip_chains_to(from.u32()?)?;
+    let mut blocks: Vec<BlockId> = Vec::new();
+    while from.left() > 0 {
+        let (shared, more) = (from.varint()?, from.varint()?);
+        if shared > blocks.len() as u64 {
+            return Err(Flaw("a chain begins like none before it"));
+        }
+        if shared.saturating_add(more) > Chain::MOST_BLOCKS as u64 {
+            return Err(Flaw("a chain has too few blocks, or too many"));
+        }
+        blocks.truncate(shared as usize);
+        for _ in 0..more {
+            let before = blocks.last().map_or(0, |before| before.0);
+            let id = i64::from(before).checked_add(from.signed()?);
+            let id = id.and_then(|id| u32::try_from(id).ok());
+            blocks.push(BlockId(id.ok_or(Flaw("a chain has a block that does not exist"))?));
+        }
+        let too_much = Flaw("its chains unfold to too much");
+        budget = budget.checked_sub(blocks.len()).ok_or(too_much)?;
+        roadmap.push_chain(&blocks)?;
+    }
+    Ok(())
 }
 
 fn read_block(
@@ -384,4 +445,100 @@ fn read_value(body: &mut Cursor<'_>) -> Parse<Value> {
         7 => Value::Low32Signed(register),
         _ => return Err(Flaw("an expression is of no kind")),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Eight blocks of an instruction each, and the columns of these chains.
+    fn encoded(chains: &[&[u32]]) -> [RoadmapColumns; 2] {
+        let mut encoder = RoadmapEncoder::default();
+        let roadmap = Roadmap::default();
+        let steps = vec![Step::Insn { len: 1, kind: InsnKind::OTHER }];
+        let (process, exits, code) = (ProcessId(0), Exits::Side, Vec::new());
+        let block = Block { process, entry: GuestVa(0), exits, steps, code };
+        (0..8).for_each(|_| encoder.add(&roadmap, &block, |_| None));
+        let (early, late) = chains.split_at(chains.len() / 2);
+        early.iter().for_each(|chain| encoder.add_chain(&ids(chain)));
+        let first = encoder.finish();
+        late.iter().for_each(|chain| encoder.add_chain(&ids(chain)));
+        assert!(!encoder.is_empty());
+        [first, encoder.finish()]
+    }
+
+    fn ids(blocks: &[u32]) -> Vec<BlockId> {
+        blocks.iter().copied().map(BlockId).collect()
+    }
+
+    fn read(roadmap: &mut Roadmap, from: &RoadmapColumns) -> Parse<()> {
+        read_roadmap(roadmap, (from.first, from.count), &from.columns)
+    }
+
+    #[test]
+    fn chains_come_back() {
+        let long: Vec<u32> = (0..63).map(|i| i * 5 % 8).collect();
+        let told: [&[u32]; 8] =
+            [&[0, 1], &[0, 1, 7], &[0, 1, 7, 7], &[0, 1], &[0, 1], &[3, 2, 3, 2], &long, &[0, 1]];
+        let [first, second] = encoded(&told);
+        let mut roadmap = Roadmap::default();
+        read(&mut roadmap, &first).unwrap();
+        assert_eq!(roadmap.chains(), 4);
+        read(&mut roadmap, &second).unwrap();
+        for (number, blocks) in told.iter().enumerate() {
+            assert_eq!(roadmap.chain(number as u32).map(|chain| chain.0), Some(&*ids(blocks)));
+        }
+        // One that begins like the one before it takes three bytes, with the number of the first.
+        assert!(first.columns[2].len() < 4 * 5, "{:?}", first.columns[2]);
+        // Without the first chunk its chains are lost, and so are those of its blocks.
+        let mut roadmap = Roadmap::default();
+        read(&mut roadmap, &second).unwrap();
+        assert_eq!((roadmap.len(), roadmap.chains()), (8, 8));
+        assert!((0..8).all(|number| roadmap.chain(number).is_none()));
+    }
+
+    #[test]
+    fn damaged_chains_are_refused_and_leave_nothing() {
+        let [first, _] = encoded(&[&[0, 1], &[0, 1, 2], &[5, 5], &[6, 7]]);
+        let mut refused = 0;
+        let mut hostile = |chains: Vec<u8>| {
+            let [body, code, _] = first.columns.clone();
+            let mut roadmap = Roadmap::default();
+            let done = read_roadmap(&mut roadmap, (0, 8), &[body, code, chains]);
+            if done.is_err() {
+                refused += 1;
+                assert_eq!((roadmap.len(), roadmap.chains()), (0, 0));
+            }
+            done.is_ok()
+        };
+        let good = &first.columns[2];
+        assert!(hostile(good.clone()));
+        for len in 1..good.len() {
+            hostile(good[..len].to_vec());
+        }
+        for at in 0..good.len() {
+            for value in 0..=255 {
+                let mut bad = good.clone();
+                bad[at] = value;
+                hostile(bad);
+            }
+        }
+        let mut number = |numbers: &[u64]| {
+            let mut bytes = Vec::new();
+            numbers.iter().for_each(|n| put_varint(&mut bytes, *n));
+            hostile(bytes)
+        };
+        let first = u64::from(crate::chain::MAX_CHAINS);
+        assert!(!number(&[first + 1]) && !number(&[u64::MAX]));
+        assert!(!number(&[0, 0, u64::MAX]) && !number(&[0, u64::MAX, 2]));
+        assert!(!number(&[0, 0, 64]) && !number(&[0, 1, 2, 0, 0]));
+        assert!(!number(&[0, 0, 2, u64::MAX, 0]) && !number(&[0, 0, 2, 0, u64::MAX - 1]));
+        assert!(number(&[1000, 0, 2, 0, 0]));
+        // The same chain again and again takes three bytes, but unfolds to its length.
+        let mut chains = vec![0, 0, 63];
+        chains.extend([0; 63]);
+        (0..MAX_UNFOLDED / 63).for_each(|_| chains.extend([63, 0]));
+        assert!(!hostile(chains));
+        assert!(refused > 100);
+    }
 }

@@ -3,7 +3,7 @@
 //! tokens, and that each column is used up exactly.
 //!
 //! Memory: the columns (bounded by the chunk header's checked length), a burst of at most
-//! [`BURST`] executions, and the predictors.
+//! [`BURST`] executions, beside the rest of a chain and silent ones, and the predictors.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{BlockId, Event, GuestVa, Leave, Record, Register, Step};
@@ -274,8 +274,9 @@ impl Unpacker {
         if !self.is_raw {
             return self.fill_burst(roadmap, burst);
         }
-        let (columns, left) = ((&self.columns, &mut self.at), &mut self.ahead.until_mark);
-        if !self.raw.fill(columns, roadmap, left, burst)? {
+        let Ahead { until_mark, may_follow } = &mut self.ahead;
+        let columns = (&self.columns, &mut self.at);
+        if !self.raw.fill(columns, roadmap, (until_mark, may_follow), burst)? {
             burst.leave = self.take_leave()?;
         }
         Ok(())
@@ -344,6 +345,9 @@ impl Unpacker {
     }
 }
 
+/// A chunk is too long.
+pub(crate) const TOO_MANY: Flaw = Flaw("it has more executions than a chunk may have");
+
 /// Executions that are still to come.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ahead {
@@ -356,7 +360,7 @@ impl Ahead {
     /// So many come before the next mark.
     fn expect(&mut self, executions: u64) -> Parse<()> {
         let rest = self.may_follow.checked_sub(executions);
-        self.may_follow = rest.ok_or(Flaw("it has more executions than a chunk may have"))?;
+        self.may_follow = rest.ok_or(TOO_MANY)?;
         self.until_mark = executions;
         Ok(())
     }

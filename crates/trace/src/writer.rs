@@ -7,14 +7,13 @@
 //! bounded in instructions and in time.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::io::Write;
 use std::num::NonZero;
 use std::path::Path as FilePath;
 use std::time::{Duration, Instant};
 
-use ichnos_base::{About, Batch, Code, Event, Plan, ProcessId, Raw, Sink, ThreadId, Totals};
+use ichnos_base::{About, Batch, Chain, Code, Event, Plan, Raw, Sink, ThreadId, Totals};
 
 use crate::book::Book;
 use crate::error::Error;
@@ -22,6 +21,7 @@ use crate::hash::QuickMap;
 use crate::header::Provenance;
 use crate::mark::TABLE_BITS;
 use crate::output::Output;
+use crate::plan::Planning;
 use crate::raw_line::RawLine;
 use crate::stream::{Stream, Tools, check_event};
 
@@ -69,8 +69,8 @@ impl Options {
 pub struct Writer<W: Write> {
     pub(crate) tools: Tools<W>,
     pub(crate) streams: QuickMap<u32, Box<Stream>>,
-    /// Planned blocks, by their collector's identifiers.
-    pub(crate) plans: HashSet<(ProcessId, u32)>,
+    /// Planned blocks and chains.
+    pub(crate) plans: Planning,
     begun: bool,
     failed: bool,
     finished: bool,
@@ -102,7 +102,7 @@ impl<W: Write> Writer<W> {
                 ends: QuickMap::default(),
             },
             streams: QuickMap::default(),
-            plans: HashSet::new(),
+            plans: Planning::default(),
             begun: false,
             failed: false,
             finished: false,
@@ -239,6 +239,10 @@ impl<W: Write> Sink for Writer<W> {
 
     fn plan(&mut self, plan: &Plan<'_>) -> Result<bool, Error> {
         self.guarded(|this| this.put_plan(plan).map(|()| true))
+    }
+
+    fn chain(&mut self, chain: &Chain<'_>) -> Result<bool, Error> {
+        self.guarded(|this| this.put_chain(chain).map(|()| true))
     }
 
     fn raw(&mut self, raw: &Raw<'_>) -> Result<bool, Error> {

@@ -24,6 +24,7 @@ impl Dice {
 fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = [None, Some(7)].map(seed).to_vec();
     seeds.push(crate::plan::write(1, Leave::Next(GuestVa(0x2000))));
+    seeds.push(crate::chains::small());
     seeds
 }
 

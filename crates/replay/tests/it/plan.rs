@@ -11,15 +11,15 @@ const RBX: Register = Register(3);
 pub const RCX: Register = Register(1);
 pub const RSP: Register = Register(4);
 
-fn insn(len: u8, kind: InsnKind) -> Step {
+pub fn insn(len: u8, kind: InsnKind) -> Step {
     Step::Insn { len, kind }
 }
 
-fn load(address: Address) -> Step {
+pub fn load(address: Address) -> Step {
     Step::Ref(Ref { kind: RefKind::Load, flags: AccessFlags::NONE, size: 8, address })
 }
 
-fn at(base: Register, disp: i64) -> Address {
+pub fn at(base: Register, disp: i64) -> Address {
     Address::Known(Sum { base: Some(base), index: None, disp })
 }
 
@@ -294,10 +294,10 @@ fn bad_plans_and_words_are_refused() {
 }
 
 /// Numbers that look random.
-struct Numbers(u64);
+pub struct Numbers(pub u64);
 
 impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
+    pub fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (self.0 >> 33) % end
     }
