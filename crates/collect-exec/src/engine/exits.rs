@@ -60,7 +60,7 @@ impl Draft {
 
     /// Whether nothing is recorded that comes behind the present place.
     pub fn is_last(&self) -> bool {
-        self.parts.get(usize::from(self.part)).is_none_or(|part| part.behind == 0)
+        usize::from(self.part) + 1 >= self.parts.len()
     }
 
     /// Goes on at an address of the program.
@@ -110,11 +110,8 @@ impl Draft {
     /// Says of a path that it was left behind the present part, which makes that the last. The trace's address is where all fragments
     /// expect it.
     pub fn take_back(&mut self, pc: u64, spills: Spills) {
-        let part = self.parts.get(usize::from(self.part)).copied();
-        let (Some(part), Some(pointer)) = (part.filter(|p| p.behind > 0), self.now.register())
-        else {
-            return;
-        };
+        let part = self.parts.get(usize::from(self.part)).copied().filter(|_| !self.is_last());
+        let (Some(part), Some(pointer)) = (part, self.now.register()) else { return };
         self.probe_site(pc, spills, 0);
         probe::change_tag(&mut self.emit, pointer, part);
         self.part = (self.parts.len() - 1) as u8;

@@ -153,7 +153,8 @@ impl Fragment {
 
     /// The part to which a site belongs, if something is recorded that comes behind it.
     pub fn part(&self, site: Site) -> Option<Part> {
-        self.parts.get(usize::from(site.part)).copied().filter(|part| part.behind > 0)
+        let (_, before) = self.parts.split_last()?;
+        before.get(usize::from(site.part)).copied()
     }
 }
 

@@ -332,7 +332,9 @@ pub fn change_tag(emit: &mut Emit, pointer: Gp, part: Part) {
     emit.raw(&[0xc7]);
     operand(emit, 0, pointer, -i32::from(part.whole));
     emit.raw(&part.identifier.to_le_bytes());
-    advance(emit, pointer, -i32::from(part.behind));
+    if part.behind > 0 {
+        advance(emit, pointer, -i32::from(part.behind));
+    }
 }
 
 /// `lea pointer, [pointer + by]`.
