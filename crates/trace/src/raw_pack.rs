@@ -14,7 +14,7 @@ use crate::chunk::MAX_RECORDS;
 use crate::columns::ColumnPacker;
 use crate::error::Error;
 use crate::flex::{Lane, Run, put_runs};
-use crate::followed::{Followed, ODD};
+use crate::followed::{Change, Followed, ODD};
 use crate::guess::{EXPECTED, Guesses, Hand, Note, WRITTEN};
 use crate::lore::{Brief, Lore, NO_WAY, Numbers, Plans, Sort};
 use crate::mark;
@@ -207,7 +207,7 @@ impl RawPacker {
             run(&mut self.followed, lore, (place, &self.words), leave)?;
         }
         let whole = lore.whole(place);
-        whole.inner.add_to(&mut self.totals);
+        whole.inner.tally.add_to(&mut self.totals);
         self.totals.add(&whole.last.left_at(leave).totals);
         if leave != Leave::Silent {
             let columns = &mut self.columns[MARKS];
@@ -278,8 +278,8 @@ impl RawPacker {
             if known.note.moves == ODD || self.is_set {
                 self.followed.add(std::mem::take(&mut moved));
                 let is_set = std::mem::take(&mut self.is_set);
-                let open = open.filter(|_| !is_set);
-                run_open(&mut self.followed, lore, (open, held), place)?;
+                let (open, way) = (open.filter(|_| !is_set), known.note.way);
+                run_open(&mut self.followed, lore, (open, held), (way, place))?;
             } else {
                 moved += i64::from(known.note.moves);
             }
@@ -340,10 +340,11 @@ impl RawPacker {
         if is_silent {
             self.is_set |= self.followed.set(&lore.whole(place).last, words)?;
         } else {
-            hand.at(at).0.note.runs += 1;
+            let (known, _) = hand.at(at);
+            known.note.runs += 1;
             let is_set = std::mem::take(&mut self.is_set);
-            let open = open.filter(|_| !is_set);
-            run_open(&mut self.followed, lore, (open, &self.words), place)?;
+            let (open, way) = (open.filter(|_| !is_set), known.note.way);
+            run_open(&mut self.followed, lore, (open, &self.words), (way, place))?;
             self.open = Some(place);
             self.words.clear();
             self.words.extend_from_slice(words);
@@ -432,7 +433,7 @@ fn turn(
     let (known, _) = hand.at(at);
     let was_expected = known.expects(brief.unit);
     known.expect(brief.unit);
-    let note = Note { way, runs: 0, moves: lore.way(way).moves };
+    let note = Note { way, runs: 0, moves: lore.way(way).change.moves() };
     let Note { way, runs, .. } = std::mem::replace(&mut known.note, note);
     lore.way(way).tally.add_times(u64::from(runs), totals);
     u64::from(!was_expected)
@@ -442,27 +443,32 @@ fn turn(
 #[cold]
 fn forget(lore: &Lore, hand: &mut Hand<'_>, place: u32) {
     let members = lore.members(place);
-    if members.is_empty() {
+    if members.len() == 0 {
         lore.words(lore.get(place)).iter().for_each(|word| hand.forget(word.slot));
     }
-    for member in members.iter().map(|member| lore.get(*member)) {
+    for member in members.map(|member| lore.get(member)) {
         if hand.is_new(member.unit) {
             lore.words(member).iter().for_each(|word| hand.forget(word.slot));
         }
     }
 }
 
-/// The open block, which took these words, was left for another one, and does not just move the followed register.
+/// What was open, which took these words, was left for something else by a way that does not just move the followed register.
 #[cold]
 #[inline(never)]
 fn run_open(
     followed: &mut Followed,
     lore: &Lore,
     (open, words): (Option<u32>, &[u8]),
-    next: u32,
+    (way, next): (u32, u32),
 ) -> Result<(), Error> {
     let Some(open) = open else { return Ok(()) };
-    run(followed, lore, (open, words), Leave::Next(lore.whole(next).entry))
+    match lore.way(way).change {
+        Change::Moves(by) => followed.add(by.into()),
+        Change::Takes(at, by) => followed.takes(words, at, by),
+        Change::Odd => run(followed, lore, (open, words), Leave::Next(lore.whole(next).entry))?,
+    }
+    Ok(())
 }
 
 /// A block or chain was run that took these words, and left like this.
