@@ -15,8 +15,8 @@ use crate::columns::ColumnPacker;
 use crate::error::Error;
 use crate::flex::{Lane, Run, put_runs};
 use crate::followed::{Change, Followed, ODD};
-use crate::guess::{EXPECTED, Guesses, Hand, Note, WRITTEN};
-use crate::lore::{Brief, Lore, NO_WAY, Numbers, Plans, Sort};
+use crate::guess::{EXPECTED, Guesses, Hand, Note, Place, Taken, WRITTEN, Words};
+use crate::lore::{Brief, Lore, NO_WAY, Numbers, Plans, Sort, Word};
 use crate::mark;
 use crate::misses::put_miss;
 use crate::pack::{CODES, COLUMNS, FLEX, IDS, MARKS, MISSES, RUNS, put_leave};
@@ -261,7 +261,7 @@ impl RawPacker {
         while let Some((identifier, rest)) = bytes.split_first_chunk() {
             let Some(place) = numbers.low(u32::from_le_bytes(*identifier)) else { break };
             let brief = lore.get(place);
-            let Some((mut words, rest)) = rest.split_at_checked(usize::from(brief.len)) else {
+            let Some((words, rest)) = rest.split_at_checked(usize::from(brief.len)) else {
                 break;
             };
             if brief.sort != Sort::Plain {
@@ -284,17 +284,7 @@ impl RawPacker {
                 moved += i64::from(known.note.moves);
             }
             held = words;
-            let mut shift = 1;
-            for (nth, word) in lore.words(brief).iter().enumerate() {
-                let value = take(&mut words, word.taken.is_wide());
-                let slot = (word.slot, word.taken);
-                let (told, difference) = guesses.encode((known, nth), slot, value);
-                if told == WRITTEN {
-                    put_miss(&mut self.columns[MISSES..], word.slot, difference);
-                }
-                code |= u64::from(told) << shift;
-                shift += CODE_BITS;
-            }
+            code |= put_words(lore.words(brief), words, (known, guesses), &mut self.columns);
             hand.came(brief.unit);
             execs += 1;
             if code == 0 {
@@ -351,12 +341,12 @@ impl RawPacker {
         }
         let (mut codes, mut is_expected) = (vec![first], first == 0);
         for (nth, word) in lore.words(brief).iter().enumerate() {
-            let value = take(&mut words, word.taken.is_wide());
             let (known, guesses) = hand.at(at);
-            let (told, difference) = guesses.encode((known, nth), (word.slot, word.taken), value);
-            if told == WRITTEN {
-                put_miss(&mut self.columns[MISSES..], word.slot, difference);
-            }
+            let slot = (word.slot, word.taken);
+            let told = match guesses.surprise((known, nth), slot, &mut words) {
+                Some(word) => put_word((slot, word), (known, nth), guesses, &mut self.columns),
+                None => EXPECTED,
+            };
             is_expected &= told == EXPECTED;
             if nth > 0 && nth % CODE_WORDS == 0 {
                 codes.push(0);
@@ -415,6 +405,40 @@ impl RawPacker {
         out.push(tag);
         out
     }
+}
+
+/// Packs the words of an execution, at most [`CODE_WORDS`]; the code that tells them.
+#[inline(never)]
+fn put_words(
+    words: &[Word],
+    mut bytes: &[u8],
+    (place, guesses): (&mut Place, &mut Words<'_>),
+    columns: &mut [Vec<u8>; COLUMNS],
+) -> u64 {
+    let mut code = 0;
+    for (nth, word) in words.iter().enumerate() {
+        let slot = (word.slot, word.taken);
+        if let Some(word) = guesses.surprise((place, nth), slot, &mut bytes) {
+            let told = put_word((slot, word), (place, nth), guesses, columns);
+            code |= u64::from(told) << (CODE_BITS * nth + 1);
+        }
+    }
+    code
+}
+
+/// Packs a word that was a surprise; how it is told.
+#[inline(never)]
+fn put_word(
+    (slot, word): ((u32, Taken), u64),
+    place: (&mut Place, usize),
+    guesses: &mut Words<'_>,
+    columns: &mut [Vec<u8>; COLUMNS],
+) -> u32 {
+    let (told, difference) = guesses.encode(place, slot, word);
+    if told == WRITTEN {
+        put_miss(&mut columns[MISSES..], slot.0, difference);
+    }
+    told
 }
 
 /// Another block or chain came to a place than the last time, or behind another one: what a code says of that.
