@@ -116,6 +116,10 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Nothing.
+    pub(crate) const NONE: Self =
+        Self { insns: 0, loads: 0, stores: 0, branches: 0, taken: 0, prefetches: 0, flushes: 0 };
+
     /// A block has at most [`MAX_STEPS`] steps, so the numbers fit.
     #[must_use]
     pub const fn new(totals: &Totals) -> Self {

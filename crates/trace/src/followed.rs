@@ -16,6 +16,43 @@ use crate::raw_pack::take;
 /// A register is not moved by a constant.
 pub(crate) const ODD: i32 = i32::MIN;
 
+/// What executions do to a register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    /// They move it by a constant.
+    Moves(i32),
+    /// It becomes the eight bytes that begin here among what they took, plus a constant.
+    Takes(u16, i32),
+    /// Something else.
+    Odd,
+}
+
+impl Change {
+    /// How far the register is moved; [`ODD`] if that is no constant.
+    pub(crate) const fn moves(self) -> i32 {
+        match self {
+            Self::Moves(by) => by,
+            Self::Takes(..) | Self::Odd => ODD,
+        }
+    }
+
+    /// What comes of it if executions follow that change this, and what was taken before them has so many bytes.
+    pub(crate) fn then(self, next: Self, len: u16) -> Self {
+        match (self, next) {
+            (_, Self::Takes(at, by)) => Self::Takes(len + at, by),
+            (Self::Moves(a), Self::Moves(b)) => sum(a, b).map_or(Self::Odd, Self::Moves),
+            (Self::Takes(at, a), Self::Moves(b)) => {
+                sum(a, b).map_or(Self::Odd, |by| Self::Takes(at, by))
+            }
+            (Self::Odd, _) | (_, Self::Odd) => Self::Odd,
+        }
+    }
+}
+
+fn sum(a: i32, b: i32) -> Option<i32> {
+    a.checked_add(b).filter(|sum| *sum != ODD)
+}
+
 /// What a register holds, as far as that is known.
 #[derive(Debug, Default)]
 pub(crate) struct Followed {
@@ -52,17 +89,25 @@ impl Followed {
     pub(crate) fn run(&mut self, block: &Block, leave: Leave, words: &[u8]) -> Result<(), Error> {
         let Some(register) = self.register else { return Ok(()) };
         let run = |value| follow(block, (register, value), leave, words);
-        let by = moves(block, self.register, leave);
-        if by != ODD {
-            self.add(by.into());
-        } else if run(0) == run(u64::MAX) {
-            // It does not matter what it held before: nobody needs to know that.
-            (self.value, self.is_certain) = (run(0), true);
-        } else {
-            self.settle()?;
-            self.value = run(self.value);
+        match change(block, self.register, leave) {
+            Change::Moves(by) => self.add(by.into()),
+            Change::Takes(at, by) => self.takes(words, at, by),
+            Change::Odd if run(0) == run(u64::MAX) => {
+                // It does not matter what it held before: nobody needs to know that.
+                (self.value, self.is_certain) = (run(0), true);
+            }
+            Change::Odd => {
+                self.settle()?;
+                self.value = run(self.value);
+            }
         }
         Ok(())
+    }
+
+    /// It becomes what was taken at this byte of these, plus a constant.
+    pub(crate) fn takes(&mut self, words: &[u8], at: u16, by: i32) {
+        let word = take(&mut words.get(usize::from(at)..).unwrap_or_default(), true);
+        (self.value, self.is_certain) = (word.wrapping_add(by as u64), true);
     }
 
     /// A silent block was run: whether it set the register.
@@ -110,25 +155,34 @@ impl Followed {
     }
 }
 
-/// What a step adds to a register that it sets, if that is all it does to it.
-fn added(step: &Step, register: Register) -> Option<i64> {
+/// What a step does to a register that it sets, if so many bytes were taken before.
+fn changed(step: &Step, register: Register, taken: u16) -> Change {
     match *step {
         Step::Derive { value: Value::Sum(Sum { base, index: None, disp }), .. }
             if base == Some(register) =>
         {
-            Some(disp)
+            i32::try_from(disp).ok().filter(|by| *by != ODD).map_or(Change::Odd, Change::Moves)
         }
-        _ => None,
+        Step::Take { width: Width::Eight, .. } => Change::Takes(taken, 0),
+        _ => Change::Odd,
     }
 }
 
-/// How far an execution that was left so moves a register; [`ODD`] if that is no constant.
-pub(crate) fn moves(block: &Block, register: Option<Register>, leave: Leave) -> i32 {
-    let Some(register) = register else { return 0 };
-    let steps = block.steps.get(..block.left_at(leave).steps).unwrap_or_default();
-    let mut sets = steps.iter().filter(|step| step.sets() == Some(register));
-    let all = sets.try_fold(0_i64, |all, step| all.checked_add(added(step, register)?));
-    all.and_then(|all| i32::try_from(all).ok()).unwrap_or(ODD)
+/// What an execution that was left so does to a register.
+pub(crate) fn change(block: &Block, register: Option<Register>, leave: Leave) -> Change {
+    let (mut all, mut taken) = (Change::Moves(0), 0);
+    let Some(register) = register else { return all };
+    for step in block.steps.iter().take(block.left_at(leave).steps) {
+        if step.sets() == Some(register) {
+            all = all.then(changed(step, register, taken), 0);
+        }
+        taken += match step {
+            Step::Take { width: Width::Four, .. } => 4,
+            Step::Take { .. } | Step::Ref(Ref { address: Address::Word(_), .. }) => 8,
+            _ => 0,
+        };
+    }
+    all
 }
 
 /// What a register holds behind an execution that was left so, whose words are these, if it held `value` before.

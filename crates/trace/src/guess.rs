@@ -12,6 +12,7 @@ use crate::bytes::Parse;
 use crate::chain::Unit;
 use crate::error::Flaw;
 use crate::hash::QuickMap;
+use crate::raw_pack::take;
 
 /// Bits by which a unit's number moves in the history for every unit behind it: three fit.
 const AGE: u32 = 21;
@@ -297,8 +298,33 @@ impl<'a> Hand<'a> {
 }
 
 impl Words<'_> {
-    /// How a word is told, the `nth` of the unit that came to a place; if it is written out, the difference that stands for it.
+    /// Takes the next word from these bytes, which are there, the `nth` of the unit that came to a place; answers it unless it is what its
+    /// slot's first guess tells, which must be cheap.
     #[inline(always)]
+    pub(crate) fn surprise(
+        &mut self,
+        (place, nth): (&Place, usize),
+        (slot, taken): (u32, Taken),
+        bytes: &mut &[u8],
+    ) -> Option<u64> {
+        let register = &mut self.registers[taken.register()];
+        let known = &mut self.slots[slot as usize];
+        let guess = known.cheap(*register, place.steps[nth.min(PATH_WORDS - 1)]);
+        let (word, is_guess) = if taken.is_wide() {
+            let word = take(bytes, true);
+            (word, word == guess)
+        } else {
+            let word = take(bytes, false);
+            (word, word as u32 == guess as u32)
+        };
+        if known.first > PATH || !is_guess {
+            return Some(word);
+        }
+        (*register, known.last) = (word, word);
+        None
+    }
+
+    /// How a word is told that was a surprise; if it is written out, the difference that stands for it.
     pub(crate) fn encode(
         &mut self,
         (place, nth): (&mut Place, usize),
@@ -308,10 +334,6 @@ impl Words<'_> {
         let register = std::mem::replace(&mut self.registers[taken.register()], word);
         let known = &mut self.slots[slot as usize];
         let path = &mut place.steps[nth.min(PATH_WORDS - 1)];
-        if known.first <= PATH && word == known.cheap(register, *path) & taken.mask() {
-            known.last = word;
-            return (EXPECTED, 0);
-        }
         let contexts = (&mut *self.contexts, context_of(slot, known.last, self.bits));
         look_up(known, path, contexts, taken, (word, register))
     }
@@ -360,7 +382,7 @@ impl Words<'_> {
 
 /// How a word is told that its slot's first guess does not tell, or that takes a look at the tables. The larger of them is left
 /// alone where others are right.
-#[inline(never)]
+#[inline(always)]
 fn look_up(
     known: &mut Known,
     path: &mut u32,

@@ -11,7 +11,7 @@ use ichnos_base::{BlockId, ExitKind, GuestVa, Leave, ProcessId, Register, Step};
 
 use crate::block::{Block, Tally};
 use crate::chain::{Unit, append};
-use crate::followed::{ODD, moves};
+use crate::followed::{Change, change};
 use crate::guess::Taken;
 use crate::hash::QuickMap;
 use crate::raw_pack::CODE_WORDS;
@@ -39,13 +39,6 @@ pub(crate) struct Chained {
     pub(crate) shared: usize,
     /// Where the others are among the plans.
     pub(crate) more: Box<[u32]>,
-}
-
-impl Chained {
-    /// How many blocks it has.
-    const fn blocks(&self) -> usize {
-        self.shared + self.more.len()
-    }
 }
 
 /// A block or a chain.
@@ -107,8 +100,8 @@ pub(crate) struct Way {
     pub(crate) tally: Tally,
     /// Nothing if it is the block's end.
     exit: Option<ExitKind>,
-    /// How far the register that is followed moves; [`ODD`] if that is no constant.
-    pub(crate) moves: i32,
+    /// What becomes of the register that is followed.
+    pub(crate) change: Change,
 }
 
 /// The way of no block, which counts nothing.
@@ -127,6 +120,20 @@ impl Default for Numbers {
     }
 }
 
+/// What the first blocks of a chain come to, if each is left for the next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inner {
+    pub(crate) tally: Tally,
+    change: Change,
+    /// Bytes of their words.
+    len: u16,
+}
+
+impl Inner {
+    /// Those of no block.
+    const NONE: Self = Self { tally: Tally::NONE, change: Change::Moves(0), len: 0 };
+}
+
 /// What is seldom looked at.
 #[derive(Debug)]
 pub(crate) struct Whole {
@@ -134,9 +141,8 @@ pub(crate) struct Whole {
     pub(crate) entry: GuestVa,
     /// The block, or the last of a chain.
     pub(crate) last: Arc<Block>,
-    /// What the others of a chain count and how far they move the register that is followed.
-    pub(crate) inner: Tally,
-    moves: i32,
+    /// What the others of a chain come to.
+    pub(crate) inner: Inner,
     /// Where the places of a chain's blocks are listed, and how many there are. None of a block.
     first_member: u32,
     members: u32,
@@ -150,8 +156,8 @@ pub(crate) struct Lore {
     words: Vec<Word>,
     ways: Vec<Way>,
     whole: Vec<Whole>,
-    /// The places of the blocks of chains.
-    members: Vec<u32>,
+    /// The places of the blocks of chains, and what those before each come to.
+    members: Vec<(u32, Inner)>,
     /// The place of the last chain.
     last_chain: Option<u32>,
     processes: QuickMap<u32, Arc<Numbers>>,
@@ -165,7 +171,8 @@ pub(crate) struct Lore {
 
 impl Default for Lore {
     fn default() -> Self {
-        let none = Way { target: GuestVa(0), tally: Tally::default(), exit: None, moves: 0 };
+        let none =
+            Way { target: GuestVa(0), tally: Tally::NONE, exit: None, change: Change::Moves(0) };
         Self {
             briefs: Vec::new(),
             words: Vec::new(),
@@ -216,8 +223,7 @@ impl Lore {
     /// Learns what was planned since. From now on this register is followed; another one only if none was before.
     pub(crate) fn learn(&mut self, plans: &Plans, follows: Option<Register>) {
         if self.follows.is_none() && follows.is_some() {
-            self.follows = follows;
-            (0..self.briefs.len() as u32).for_each(|place| self.follow(place));
+            *self = Self { follows, ..Self::default() };
         }
         let plans = plans.read().unwrap_or_else(PoisonError::into_inner);
         for told in plans.iter().skip(self.briefs.len()) {
@@ -225,21 +231,6 @@ impl Lore {
                 Told::Block(planned) => self.add(planned),
                 Told::Chain(chained) => self.add_chain(chained),
             }
-        }
-    }
-
-    /// Works out how far the register that is followed moves.
-    fn follow(&mut self, place: u32) {
-        let all = self.inner(place).try_fold(0, |all, (inner, next)| {
-            let block = &self.whole(inner).last;
-            sum(all, moves(block, self.follows, Leave::Next(self.whole(next).entry)))
-        });
-        let (brief, whole) = (self.briefs[place as usize], &mut self.whole[place as usize]);
-        whole.moves = all.unwrap_or(ODD);
-        let ways = &mut self.ways[brief.first_way as usize..][..usize::from(brief.ways)];
-        for (way, (_, _, leave)) in ways.iter_mut().zip(leaves(&whole.last)) {
-            let last = moves(&whole.last, self.follows, leave);
-            way.moves = sum(whole.moves, last).unwrap_or(ODD);
         }
     }
 
@@ -270,8 +261,7 @@ impl Lore {
         self.whole.push(Whole {
             entry: block.entry,
             last: Arc::clone(block),
-            inner: Tally::default(),
-            moves: 0,
+            inner: Inner::NONE,
             first_member: 0,
             members: 0,
         });
@@ -285,30 +275,34 @@ impl Lore {
         // What the chain before has in common with this one is not stored again.
         let before = self.last_chain.replace(place);
         let first = before.map_or(0, |before| self.whole(before).first_member as usize);
-        let first_member = append(&mut self.members, (first, shared), more.iter().copied());
-        let members = &self.members[first_member..][..shared + more.len()];
-        let brief = |place: &u32| self.briefs[*place as usize];
-        let count = |places: &[u32]| places.iter().map(|p| brief(p).words).sum::<u16>();
-        let (len, words) = (members.iter().map(|p| brief(p).len).sum(), count(members));
+        let common = self.members.get(first..first + shared).unwrap_or_default();
+        let mut last = common.last().copied();
+        let news: Vec<_> = more.iter().map(|next| *last.insert(self.member(last, *next))).collect();
+        let Some((last, inner)) = last else { return };
+        let common = common.iter().map(|(place, _)| usize::from(self.get(*place).words)).sum();
+        let words = more.iter().flat_map(|place| self.words(self.get(*place)));
+        let words: Vec<Word> = words.copied().collect();
+        let count = (common + words.len()) as u16;
         let from = before.map_or(0, |before| self.get(before).first_word as usize);
-        let from = (from, usize::from(count(&members[..shared])));
-        let more: Vec<Word> = more.iter().flat_map(|p| self.words(self.get(*p))).copied().collect();
-        let (entry, last) = (members.first(), members.last());
-        let entry = entry.map_or(GuestVa(0), |place| self.whole(*place).entry);
-        let Some(last) = last.map(|place| Arc::clone(&self.whole(*place).last)) else { return };
-        let first_word = append(&mut self.words, from, more.into_iter()) as u32;
+        let first_word = append(&mut self.words, (from, common), words.into_iter()) as u32;
+        let first_member = append(&mut self.members, (first, shared), news.into_iter());
+        let entry = self.whole(self.members[first_member].0).entry;
+        let (len, last) = (inner.len + self.get(last).len, Arc::clone(&self.whole(last).last));
         self.chains = self.chains.max(number + 1);
-        let (unit, first_way, ways, sort) = (Unit::chain(number), 0, 0, Sort::of(words));
-        self.briefs.push(Brief { unit, first_word, first_way, ways, words, len, sort });
-        let (first_member, members) = (first_member as u32, chained.blocks() as u32);
-        let (inner, moves) = (Tally::default(), 0);
-        self.whole.push(Whole { entry, last, inner, moves, first_member, members });
-        let inner = self.inner(place).fold(inner, |all, (inner, next)| {
-            let leave = Leave::Next(self.whole(next).entry);
-            all.and(&Tally::new(&self.whole(inner).last.left_at(leave).totals))
-        });
-        self.whole[place as usize].inner = inner;
+        let (unit, first_way, ways, sort) = (Unit::chain(number), 0, 0, Sort::of(count));
+        self.briefs.push(Brief { unit, first_word, first_way, ways, words: count, len, sort });
+        let (first_member, members) = (first_member as u32, (shared + more.len()) as u32);
+        self.whole.push(Whole { entry, last, inner, first_member, members });
         self.add_ways();
+    }
+
+    /// The next block of a chain, behind another one if it is not the first.
+    fn member(&self, before: Option<(u32, Inner)>, next: u32) -> (u32, Inner) {
+        let Some((place, inner)) = before else { return (next, Inner::NONE) };
+        let (block, leave) = (&self.whole(place).last, Leave::Next(self.whole(next).entry));
+        let change = inner.change.then(change(block, self.follows, leave), inner.len);
+        let tally = inner.tally.and(&Tally::new(&block.left_at(leave).totals));
+        (next, Inner { tally, change, len: inner.len + self.get(place).len })
     }
 
     /// Adds the ways of the last block or chain.
@@ -317,14 +311,14 @@ impl Lore {
             return;
         };
         brief.first_way = self.ways.len() as u32;
-        self.ways.extend(leaves(&whole.last).map(|(exit, target, leave)| Way {
+        let Whole { last, inner, .. } = whole;
+        self.ways.extend(leaves(last).map(|(exit, target, leave)| Way {
             target,
-            tally: whole.inner.and(&Tally::new(&whole.last.left_at(leave).totals)),
+            tally: inner.tally.and(&Tally::new(&last.left_at(leave).totals)),
             exit,
-            moves: 0,
+            change: inner.change.then(change(last, self.follows, leave), inner.len),
         }));
         brief.ways = (self.ways.len() as u32 - brief.first_way) as u16;
-        self.follow(self.briefs.len() as u32 - 1);
     }
 
     /// The blocks and chains of a process.
@@ -349,15 +343,15 @@ impl Lore {
     }
 
     /// The places of a chain's blocks; none for a block.
-    pub(crate) fn members(&self, place: u32) -> &[u32] {
+    pub(crate) fn members(&self, place: u32) -> impl ExactSizeIterator<Item = u32> {
         let whole = self.whole(place);
-        &self.members[whole.first_member as usize..][..whole.members as usize]
+        let members = &self.members[whole.first_member as usize..][..whole.members as usize];
+        members.iter().map(|member| member.0)
     }
 
     /// The places of a chain's blocks but the last, each with the one that follows it.
     pub(crate) fn inner(&self, place: u32) -> impl Iterator<Item = (u32, u32)> {
-        let members = self.members(place);
-        members.iter().copied().zip(members.iter().skip(1).copied())
+        self.members(place).zip(self.members(place).skip(1))
     }
 
     /// The words of a block or chain, in order.
@@ -380,11 +374,6 @@ impl Lore {
         let at = ways.iter().position(is_it).unwrap_or(ways.len() - 1);
         brief.first_way + at as u32
     }
-}
-
-/// So far together; nothing if either is no constant, or both are too far.
-fn sum(a: i32, b: i32) -> Option<i32> {
-    if a == ODD || b == ODD { None } else { a.checked_add(b).filter(|sum| *sum != ODD) }
 }
 
 /// The ways in which a block may be left: by which exit, where that leads, and how that is said.

@@ -14,9 +14,9 @@ use crate::chunk::MAX_RECORDS;
 use crate::columns::ColumnPacker;
 use crate::error::Error;
 use crate::flex::{Lane, Run, put_runs};
-use crate::followed::{Followed, ODD};
-use crate::guess::{EXPECTED, Guesses, Hand, Note, WRITTEN};
-use crate::lore::{Brief, Lore, NO_WAY, Numbers, Plans, Sort};
+use crate::followed::{Change, Followed, ODD};
+use crate::guess::{EXPECTED, Guesses, Hand, Note, Place, Taken, WRITTEN, Words};
+use crate::lore::{Brief, Lore, NO_WAY, Numbers, Plans, Sort, Word};
 use crate::mark;
 use crate::misses::put_miss;
 use crate::pack::{CODES, COLUMNS, FLEX, IDS, MARKS, MISSES, RUNS, put_leave};
@@ -207,7 +207,7 @@ impl RawPacker {
             run(&mut self.followed, lore, (place, &self.words), leave)?;
         }
         let whole = lore.whole(place);
-        whole.inner.add_to(&mut self.totals);
+        whole.inner.tally.add_to(&mut self.totals);
         self.totals.add(&whole.last.left_at(leave).totals);
         if leave != Leave::Silent {
             let columns = &mut self.columns[MARKS];
@@ -261,7 +261,7 @@ impl RawPacker {
         while let Some((identifier, rest)) = bytes.split_first_chunk() {
             let Some(place) = numbers.low(u32::from_le_bytes(*identifier)) else { break };
             let brief = lore.get(place);
-            let Some((mut words, rest)) = rest.split_at_checked(usize::from(brief.len)) else {
+            let Some((words, rest)) = rest.split_at_checked(usize::from(brief.len)) else {
                 break;
             };
             if brief.sort != Sort::Plain {
@@ -278,23 +278,13 @@ impl RawPacker {
             if known.note.moves == ODD || self.is_set {
                 self.followed.add(std::mem::take(&mut moved));
                 let is_set = std::mem::take(&mut self.is_set);
-                let open = open.filter(|_| !is_set);
-                run_open(&mut self.followed, lore, (open, held), place)?;
+                let (open, way) = (open.filter(|_| !is_set), known.note.way);
+                run_open(&mut self.followed, lore, (open, held), (way, place))?;
             } else {
                 moved += i64::from(known.note.moves);
             }
             held = words;
-            let mut shift = 1;
-            for (nth, word) in lore.words(brief).iter().enumerate() {
-                let value = take(&mut words, word.taken.is_wide());
-                let slot = (word.slot, word.taken);
-                let (told, difference) = guesses.encode((known, nth), slot, value);
-                if told == WRITTEN {
-                    put_miss(&mut self.columns[MISSES..], word.slot, difference);
-                }
-                code |= u64::from(told) << shift;
-                shift += CODE_BITS;
-            }
+            code |= put_words(lore.words(brief), words, (known, guesses), &mut self.columns);
             hand.came(brief.unit);
             execs += 1;
             if code == 0 {
@@ -340,22 +330,23 @@ impl RawPacker {
         if is_silent {
             self.is_set |= self.followed.set(&lore.whole(place).last, words)?;
         } else {
-            hand.at(at).0.note.runs += 1;
+            let (known, _) = hand.at(at);
+            known.note.runs += 1;
             let is_set = std::mem::take(&mut self.is_set);
-            let open = open.filter(|_| !is_set);
-            run_open(&mut self.followed, lore, (open, &self.words), place)?;
+            let (open, way) = (open.filter(|_| !is_set), known.note.way);
+            run_open(&mut self.followed, lore, (open, &self.words), (way, place))?;
             self.open = Some(place);
             self.words.clear();
             self.words.extend_from_slice(words);
         }
         let (mut codes, mut is_expected) = (vec![first], first == 0);
         for (nth, word) in lore.words(brief).iter().enumerate() {
-            let value = take(&mut words, word.taken.is_wide());
             let (known, guesses) = hand.at(at);
-            let (told, difference) = guesses.encode((known, nth), (word.slot, word.taken), value);
-            if told == WRITTEN {
-                put_miss(&mut self.columns[MISSES..], word.slot, difference);
-            }
+            let slot = (word.slot, word.taken);
+            let told = match guesses.surprise((known, nth), slot, &mut words) {
+                Some(word) => put_word((slot, word), (known, nth), guesses, &mut self.columns),
+                None => EXPECTED,
+            };
             is_expected &= told == EXPECTED;
             if nth > 0 && nth % CODE_WORDS == 0 {
                 codes.push(0);
@@ -416,6 +407,40 @@ impl RawPacker {
     }
 }
 
+/// Packs the words of an execution, at most [`CODE_WORDS`]; the code that tells them.
+#[inline(never)]
+fn put_words(
+    words: &[Word],
+    mut bytes: &[u8],
+    (place, guesses): (&mut Place, &mut Words<'_>),
+    columns: &mut [Vec<u8>; COLUMNS],
+) -> u64 {
+    let mut code = 0;
+    for (nth, word) in words.iter().enumerate() {
+        let slot = (word.slot, word.taken);
+        if let Some(word) = guesses.surprise((place, nth), slot, &mut bytes) {
+            let told = put_word((slot, word), (place, nth), guesses, columns);
+            code |= u64::from(told) << (CODE_BITS * nth + 1);
+        }
+    }
+    code
+}
+
+/// Packs a word that was a surprise; how it is told.
+#[inline(never)]
+fn put_word(
+    (slot, word): ((u32, Taken), u64),
+    place: (&mut Place, usize),
+    guesses: &mut Words<'_>,
+    columns: &mut [Vec<u8>; COLUMNS],
+) -> u32 {
+    let (told, difference) = guesses.encode(place, slot, word);
+    if told == WRITTEN {
+        put_miss(&mut columns[MISSES..], slot.0, difference);
+    }
+    told
+}
+
 /// Another block or chain came to a place than the last time, or behind another one: what a code says of that.
 #[inline(never)]
 fn turn(
@@ -432,7 +457,7 @@ fn turn(
     let (known, _) = hand.at(at);
     let was_expected = known.expects(brief.unit);
     known.expect(brief.unit);
-    let note = Note { way, runs: 0, moves: lore.way(way).moves };
+    let note = Note { way, runs: 0, moves: lore.way(way).change.moves() };
     let Note { way, runs, .. } = std::mem::replace(&mut known.note, note);
     lore.way(way).tally.add_times(u64::from(runs), totals);
     u64::from(!was_expected)
@@ -442,27 +467,32 @@ fn turn(
 #[cold]
 fn forget(lore: &Lore, hand: &mut Hand<'_>, place: u32) {
     let members = lore.members(place);
-    if members.is_empty() {
+    if members.len() == 0 {
         lore.words(lore.get(place)).iter().for_each(|word| hand.forget(word.slot));
     }
-    for member in members.iter().map(|member| lore.get(*member)) {
+    for member in members.map(|member| lore.get(member)) {
         if hand.is_new(member.unit) {
             lore.words(member).iter().for_each(|word| hand.forget(word.slot));
         }
     }
 }
 
-/// The open block, which took these words, was left for another one, and does not just move the followed register.
+/// What was open, which took these words, was left for something else by a way that does not just move the followed register.
 #[cold]
 #[inline(never)]
 fn run_open(
     followed: &mut Followed,
     lore: &Lore,
     (open, words): (Option<u32>, &[u8]),
-    next: u32,
+    (way, next): (u32, u32),
 ) -> Result<(), Error> {
     let Some(open) = open else { return Ok(()) };
-    run(followed, lore, (open, words), Leave::Next(lore.whole(next).entry))
+    match lore.way(way).change {
+        Change::Moves(by) => followed.add(by.into()),
+        Change::Takes(at, by) => followed.takes(words, at, by),
+        Change::Odd => run(followed, lore, (open, words), Leave::Next(lore.whole(next).entry))?,
+    }
+    Ok(())
 }
 
 /// A block or chain was run that took these words, and left like this.
