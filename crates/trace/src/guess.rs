@@ -299,17 +299,30 @@ impl<'a> Hand<'a> {
 
 impl Words<'_> {
     /// Takes the next word from these bytes, which are there, the `nth` of the unit that came to a place; answers it unless it is what its
-    /// slot's first guess tells, which must be cheap.
+    /// slot's first guess tells.
     #[inline(always)]
     pub(crate) fn surprise(
         &mut self,
-        (place, nth): (&Place, usize),
+        (place, nth): (&mut Place, usize),
         (slot, taken): (u32, Taken),
         bytes: &mut &[u8],
     ) -> Option<u64> {
         let register = &mut self.registers[taken.register()];
         let known = &mut self.slots[slot as usize];
-        let guess = known.cheap(*register, place.steps[nth.min(PATH_WORDS - 1)]);
+        let path = &mut place.steps[nth.min(PATH_WORDS - 1)];
+        if known.first == CONTEXT {
+            let word = take(bytes, taken.is_wide());
+            let step = self.contexts[context_of(slot, known.last, self.bits)];
+            let mask = taken.mask();
+            if word != known.last.wrapping_add(lengthen(step)) & mask {
+                return Some(word);
+            }
+            let register = std::mem::replace(register, word);
+            *path = step;
+            known.learn(word, (word.wrapping_sub(register) & mask, lengthen(step) & mask), CONTEXT);
+            return None;
+        }
+        let guess = known.cheap(*register, *path);
         let (word, is_guess) = if taken.is_wide() {
             let word = take(bytes, true);
             (word, word == guess)
@@ -317,7 +330,7 @@ impl Words<'_> {
             let word = take(bytes, false);
             (word, word as u32 == guess as u32)
         };
-        if known.first > PATH || !is_guess {
+        if !is_guess {
             return Some(word);
         }
         (*register, known.last) = (word, word);
