@@ -33,7 +33,7 @@ pub fn plan_line(region: &Region, options: &Options, first_slot: Slot) -> Result
 }
 
 /// Plans a path: instructions in the order in which they are run as long as all goes as expected, wherever they
-/// stand; none comes twice. It is entered at its first instruction alone, and what is known there flows along the whole path.
+/// stand. It is entered at its first instruction alone, and what is known there flows along the whole path.
 /// Each piece is one stretch of code; [`Region::entries`] says where else one must begin. Slots are numbered from `first_slot` on.
 ///
 /// # Errors

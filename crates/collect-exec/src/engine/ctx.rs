@@ -274,6 +274,8 @@ pub mod at {
     pub const TELL_BACK: u32 = offset_of!(Ctx, tell_back) as u32;
     /// Of [`Ctx::spill_far`].
     pub const SPILL_FAR: u32 = offset_of!(Ctx, spill_far) as u32;
+    /// See [`Ctx::engine_sp`].
+    pub const ENGINE_SP: u32 = offset_of!(Ctx, engine_sp) as u32;
     /// Of [`Ctx::exit`].
     pub const EXIT: u32 = offset_of!(Ctx, exit) as u32;
     /// Of [`Ctx::glue_exit`].

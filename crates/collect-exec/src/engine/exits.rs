@@ -35,8 +35,9 @@ pub struct Cold {
     pub patch: usize,
     /// Where it leads; the instruction that missed, if it did.
     pub target: u64,
-    /// The part of a path that is left by it.
+    /// The part of a path that is left by it, and the calls inside from which nobody has returned.
     pub part: u8,
+    pub calls: u8,
     /// An indirect transfer that did not go where a path expects.
     pub miss: Option<Miss>,
 }
@@ -54,8 +55,13 @@ impl Draft {
         if self.now == self.shared && self.is_last() {
             self.exit(patch, target);
         } else {
-            self.cold.push(Cold { patch, target, part: self.part, miss: None });
+            self.cold.push(self.cold(patch, target));
         }
+    }
+
+    /// A way out from the present place whose end is written later.
+    pub fn cold(&self, patch: usize, target: u64) -> Cold {
+        Cold { patch, target, part: self.part, calls: self.calls, miss: None }
     }
 
     /// Whether nothing is recorded that comes behind the present place.
@@ -69,7 +75,7 @@ impl Draft {
         self.site(target, Spills::NONE);
         if self.now != self.shared && target == self.pc && self.inner.is_some() {
             let patch = self.emit.jump();
-            self.cold.push(Cold { patch, target, part: self.part, miss: None });
+            self.cold.push(self.cold(patch, target));
             return;
         }
         self.unsettle();
@@ -81,8 +87,9 @@ impl Draft {
     /// The ends of ways out that must move the trace's address back, or say that not all of a path was run.
     pub fn cold_exits(&mut self) {
         for cold in std::mem::take(&mut self.cold) {
-            let Cold { patch, target, part, miss } = cold;
+            let Cold { patch, target, part, calls, miss } = cold;
             (self.now, self.lost, self.rest, self.part) = (self.home, 0, 0, part);
+            self.calls = calls;
             let is_last = self.is_last();
             if let Some(miss) = miss {
                 self.emit.land(patch);
@@ -94,6 +101,7 @@ impl Draft {
             self.unsettle();
             self.take_back(target, Spills::NONE);
             self.site(target, Spills::NONE);
+            self.make_up_calls();
             let jump = self.emit.jump();
             self.exit(jump, target);
             match self.inner.filter(|_| target == self.pc && is_last) {

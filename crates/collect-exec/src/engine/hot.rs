@@ -13,13 +13,14 @@ use super::hash::Fast;
 use super::items::Ran;
 use super::path::Route;
 use super::state::State;
+use super::sys;
 
 /// How many blocks are looked at in a buffer.
-const SAMPLE: usize = 3000;
+const SAMPLE: usize = 2000;
 /// How often a block must begin an item there.
 const OFTEN: usize = 6;
 /// In how many of ten cases a path must go on in the same way.
-const MOSTLY: usize = 6;
+const MOSTLY: usize = 3;
 /// The most blocks of a path.
 const MOST_BLOCKS: usize = 40;
 /// The most paths that are made of one sample.
@@ -27,13 +28,17 @@ const MOST_PATHS: usize = 16;
 /// How often a path may be made anew.
 const MOST_TRIES: u8 = 4;
 /// The most buffers between two looks.
-const LONGEST: u32 = 256;
+const LONGEST: u32 = 32;
+/// What a look takes is this part of a process's time at most.
+const SHARE: u64 = 8;
 
 /// What is known of paths.
 pub struct Hot {
     /// Buffers until the next look, and from one look to the next.
     wait: u32,
     period: u32,
+    /// No look before this time, in nanoseconds.
+    not_before: u64,
     /// The paths that were made, by where they begin: their blocks, and how often.
     made: HashMap<u64, (Vec<u64>, u8), Fast>,
 }
@@ -49,11 +54,17 @@ impl State {
         if cache.hot.wait > 0 {
             return;
         }
+        let begun = sys::now();
+        if begun < cache.hot.not_before {
+            return;
+        }
         let ran = cache.items.read(bytes, SAMPLE);
         let routes = cache.hot.routes(&ran);
         let made = routes.iter().filter(|route| make(&mut cache, route)).count();
         cache.hot.period = if made > 0 { 1 } else { (cache.hot.period * 2).min(LONGEST) };
         cache.hot.wait = cache.hot.period;
+        let ended = sys::now();
+        cache.hot.not_before = ended + (SHARE - 1) * ended.saturating_sub(begun);
         self.forget_removed(&mut cache);
     }
 }
@@ -73,30 +84,46 @@ fn make(cache: &mut Cache, route: &Route) -> bool {
 impl Hot {
     /// Nothing.
     pub fn new() -> Self {
-        Self { wait: 2, period: 1, made: HashMap::default() }
+        Self { wait: 2, period: 1, not_before: 0, made: HashMap::default() }
     }
 
     /// Where paths should be made.
     fn routes(&self, ran: &[Ran]) -> Vec<Route> {
-        let mut begins: HashMap<u64, Vec<u32>, Fast> = HashMap::default();
-        for (i, _) in ran.iter().enumerate().filter(|(_, r)| r.begins && r.entry != 0) {
-            begins.entry(ran[i].entry).or_default().push(i as u32);
-        }
-        let mut often: Vec<(u64, Vec<u32>)> =
-            begins.into_iter().filter(|(_, places)| places.len() >= OFTEN).collect();
-        often.sort_unstable_by_key(|(entry, places)| (usize::MAX - places.len(), *entry));
-        let wanted = often.into_iter().filter_map(|(entry, places)| {
-            let route = route(ran, entry, places);
-            (route.entries.len() > 1 && self.is_new(&route)).then_some(route)
+        // The items that begin with a block, in the order of blocks.
+        let mut begins: Vec<(u64, u32)> = (0_u32..)
+            .zip(ran)
+            .filter(|(_, block)| block.begins && block.entry != 0)
+            .map(|(place, block)| (block.entry, place))
+            .collect();
+        begins.sort_unstable();
+        let mut often: Vec<&[(u64, u32)]> = begins
+            .chunk_by(|a, b| a.0 == b.0)
+            .filter(|items| items.len() >= OFTEN && self.may_be_made(ran, items))
+            .collect();
+        often.sort_unstable_by_key(|items| usize::MAX - items.len());
+        let routes = often.into_iter().map(|items| {
+            let places = items.iter().map(|item| item.1).collect();
+            route(ran, items[0].0, places)
         });
+        let wanted = routes.filter(|route| route.entries.len() > 1 && self.is_new(route));
         wanted.take(MOST_PATHS).collect()
+    }
+
+    /// Whether a path might be made that begins with the block of these items: there is none, or that is mostly left before its end.
+    fn may_be_made(&self, ran: &[Ran], items: &[(u64, u32)]) -> bool {
+        let Some((blocks, tries)) = self.made.get(&items[0].0) else { return true };
+        let run = |item: &(u64, u32)| {
+            let behind = ran[item.1 as usize + 1..].iter();
+            1 + behind.take_while(|block| !block.begins).count()
+        };
+        *tries < MOST_TRIES && items.iter().map(run).sum::<usize>() * 2 < blocks.len() * items.len()
     }
 
     /// Whether there is no such path yet: none that begins there, or one that goes another way.
     fn is_new(&self, route: &Route) -> bool {
-        let Some((blocks, tries)) = self.made.get(&route.entries[0]) else { return true };
+        let Some((blocks, _)) = self.made.get(&route.entries[0]) else { return true };
         let same = blocks.iter().zip(&route.entries).take_while(|(a, b)| a == b).count();
-        *tries < MOST_TRIES && same < blocks.len().min(route.entries.len())
+        same < blocks.len().min(route.entries.len())
     }
 
     /// The path that begins here is gone.
@@ -112,11 +139,15 @@ fn route(ran: &[Ran], entry: u64, mut places: Vec<u32>) -> Route {
     while route.entries.len() < MOST_BLOCKS {
         let behind = route.entries.len();
         let next = |place: &u32| ran.get(*place as usize + behind).map_or(0, |r| r.entry);
-        let mut counts: HashMap<u64, usize, Fast> = HashMap::default();
-        places.iter().for_each(|place| *counts.entry(next(place)).or_default() += 1);
-        let best = counts.into_iter().max_by_key(|&(entry, count)| (count, entry));
-        let Some((best, count)) = best else { break };
-        if best == 0 || count * 10 < places.len() * MOSTLY || count * 4 < all {
+        let mut counts: Vec<(u64, usize)> = Vec::new();
+        for entry in places.iter().map(next) {
+            match counts.iter_mut().find(|count| count.0 == entry) {
+                Some(count) => count.1 += 1,
+                None => counts.push((entry, 1)),
+            }
+        }
+        let Some(&(best, count)) = counts.iter().max_by_key(|(_, count)| *count) else { break };
+        if best == 0 || count * 10 < places.len() * MOSTLY || count * 16 < all {
             break;
         }
         if route.entries.contains(&best) {

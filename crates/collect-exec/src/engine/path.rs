@@ -1,13 +1,14 @@
 //! Gathers the instructions of a path: what a thread mostly runs from an address on, across branches that are taken, jumps,
 //! calls and returns.
 //!
-//! A call inside a path is no call of the processor, nor is the return from it: so both must be there, or the path ends with
-//! the one, which then is what it always is in the cache. Nothing comes twice.
+//! If both a call and the return from it are in a path, neither is one of the processor. Another call is what it always is in the
+//! cache, and the path goes on behind it; it ends with a return from a call that is not in it. No block comes twice.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use iced_x86::{Code, Instruction};
+use ichnos_base::Chain;
 use ichnos_flow::{Piece, Plan};
 use ichnos_isa_x86::{Flow, Inst, Scratch};
-use iced_x86::{Code, Instruction};
 
 use super::superblock::{self, Decoded};
 use super::translate::Surroundings;
@@ -34,13 +35,16 @@ pub struct Path {
     pub insns: Vec<Decoded>,
     /// What it stores where.
     pub plan: Plan,
+    /// Which of its instructions are calls from which it does not return.
+    pub calls: Vec<usize>,
 }
 
-/// What stands along a route, as far as it can be one path; nothing if that is less than two blocks.
+/// What stands along a route, as far as it can be one path; nothing if that is no more than its first block.
 pub fn gather(around: &mut dyn Surroundings, route: &Route) -> Option<Path> {
     let mut insns = along(around, route);
     loop {
-        insns.truncate(balanced(&insns));
+        let (len, calls) = calls(&insns);
+        insns.truncate(len);
         let insts: Vec<Inst> = insns.iter().filter_map(|d| d.inst).collect();
         let plan = plan::plan_path(&insts)?;
         let mut words = 0;
@@ -48,12 +52,20 @@ pub fn gather(around: &mut dyn Surroundings, route: &Route) -> Option<Path> {
             words += piece.words();
             words <= MOST_WORDS
         };
-        match plan.pieces.iter().take_while(fits).last() {
+        match plan.pieces.iter().take(Chain::MOST_BLOCKS).take_while(fits).last() {
             Some(last) if last.insns.end < insns.len() => insns.truncate(last.insns.end),
-            Some(_) if plan.pieces.len() > 1 => return Some(Path { insns, plan }),
+            Some(_) if plan.pieces.len() > 1 || goes_on(&insns, route) => {
+                return Some(Path { insns, plan, calls });
+            }
             _ => return None,
         }
     }
+}
+
+/// Whether a path of one block is longer than the first of its route.
+fn goes_on(insns: &[Decoded], route: &Route) -> bool {
+    let second = route.entries.get(1);
+    second.is_some_and(|second| insns.iter().skip(1).any(|d| d.insn.ip() == *second))
 }
 
 /// The instructions along a route.
@@ -62,12 +74,16 @@ fn along(around: &mut dyn Surroundings, route: &Route) -> Vec<Decoded> {
     let mut scratch = Scratch::new();
     for (i, &entry) in route.entries.iter().enumerate() {
         let next = route.entries.get(i + 1).copied().or(route.end);
+        // Whatever is marked begins a fragment, and so an entry.
+        if i > 0 && sync::is_mark(entry) {
+            return insns;
+        }
         let mut at = entry;
         loop {
-            let is_new = !insns.iter().any(|d| d.insn.ip() == at);
-            let met = next.is_none() && at != entry && around.has_fragment(at);
-            let stops = met || !insns.is_empty() && sync::is_mark(at);
-            if stops || !is_new || insns.len() == MOST_INSNS {
+            // Other code can only be run into where a block of it begins.
+            let met = at != entry && route.entries[..=i].contains(&at)
+                || next.is_none() && at != entry && around.has_fragment(at);
+            if met || insns.len() == MOST_INSNS {
                 return insns;
             }
             let Some(mut decoded) = superblock::decode(around, at) else { return insns };
@@ -114,16 +130,16 @@ fn is_common(insn: &Instruction, inst: &Inst) -> bool {
     !apart && flow
 }
 
-/// How many of the instructions can be one path: up to a return from a call that is not among them, or a call without the return
-/// from it.
-fn balanced(insns: &[Decoded]) -> usize {
+/// How many of the instructions can be one path, which is up to a return from a call that is not among them; and which of them are calls without
+/// the return from them.
+fn calls(insns: &[Decoded]) -> (usize, Vec<usize>) {
     let mut calls = Vec::new();
-    for (i, inst) in insns.iter().enumerate().filter_map(|(i, d)| Some((i, d.inst?))) {
-        match inst.flow() {
-            Flow::Call(_) | Flow::CallIndirect => calls.push(i),
-            Flow::Return if calls.pop().is_none() => return i + 1,
+    for (i, decoded) in insns.iter().enumerate() {
+        match decoded.inst.map(|inst| inst.flow()) {
+            Some(Flow::Call(_) | Flow::CallIndirect) => calls.push(i),
+            Some(Flow::Return) if calls.pop().is_none() => return (i + 1, calls),
             _ => {}
         }
     }
-    calls.first().map_or(insns.len(), |call| call + 1)
+    (insns.len(), calls)
 }

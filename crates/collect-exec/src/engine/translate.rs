@@ -22,8 +22,8 @@ use super::emit::{Emit, Gp, RAX, RCX};
 use super::exits::{Cold, OpenExit};
 use super::fragment::{ExitKind, Pad, PadKind, Part, Site, Spills};
 use super::home::Home;
-use super::items::Length;
 use super::inserted::Inserted;
+use super::items::Length;
 use super::mangle::{self, Source, Unsupported};
 use super::path::Path;
 use super::probe::Probes;
@@ -107,6 +107,11 @@ pub struct Draft {
     /// The parts of a path, and the one at the present place.
     pub parts: Vec<Part>,
     pub part: u8,
+    /// Calls inside a path from which nobody has returned yet.
+    pub calls: u8,
+    /// The instructions that are calls of the processor, too, and the present one.
+    pub real_calls: Vec<usize>,
+    pub insn: usize,
     /// The address of the superblock.
     pub pc: u64,
     /// Where the call begins with which the superblock ends, if it is not its entry.
@@ -218,7 +223,7 @@ pub fn translate(
 
 /// Translates a path for the cache address `base`; nothing if that cannot be done.
 pub fn translate_path(around: &mut dyn Surroundings, path: Path, base: u64) -> Option<Draft> {
-    let Path { insns, plan } = path;
+    let Path { insns, plan, calls } = path;
     let pc = insns.first()?.insn.ip();
     let inserted = Inserted::Probes(Probes::along(around, plan));
     let mut draft = Draft::new(around, &insns, (pc, base));
@@ -227,6 +232,7 @@ pub fn translate_path(around: &mut dyn Surroundings, path: Path, base: u64) -> O
         // Nothing is recorded yet that would have to be taken back.
         draft.part = (draft.parts.len() - 1) as u8;
     }
+    draft.real_calls = calls;
     draft.site(pc, Spills::NONE);
     draft.settle();
     draft.inner = (draft.home != draft.shared).then(|| draft.emit.offset());
@@ -264,6 +270,9 @@ impl Draft {
             cold: Vec::new(),
             parts: Vec::new(),
             part: 0,
+            calls: 0,
+            real_calls: Vec::new(),
+            insn: 0,
             pc,
             call: None,
         }
@@ -272,6 +281,7 @@ impl Draft {
     fn all(&mut self, around: &mut dyn Surroundings, insns: &[Decoded], inserted: &Inserted) {
         for (i, decoded) in insns.iter().enumerate() {
             let pc = decoded.insn.ip();
+            self.insn = i;
             match self.source.last_mut() {
                 Some(last) if last.1 == pc => last.1 = decoded.insn.next_ip(),
                 _ => self.source.push((pc, decoded.insn.next_ip())),
@@ -546,7 +556,7 @@ impl Draft {
     }
 
     /// The call over the pad, and the pad; gives what must lead behind it.
-    fn call_pad(&mut self, return_address: u64) -> usize {
+    pub fn call_pad(&mut self, return_address: u64) -> usize {
         let fix = self.emit.call();
         let at = self.emit.here();
         self.pads.push(Pad { kind: PadKind::Ret, tag: return_address, at });
@@ -561,7 +571,8 @@ impl Draft {
         fix
     }
 
-    fn push_return(
+    /// Behind a call over a pad, puts the program's return address in the place of the cache's.
+    pub fn push_return(
         &mut self,
         around: &mut dyn Surroundings,
         fix: usize,
