@@ -34,6 +34,10 @@ pub struct LiveArgs {
     /// of the kernel, by system calls that the trace shows.
     #[arg(long)]
     no_vdso: bool,
+    /// Which paths through the program become one piece of code: none, those that are taken often, or, for tests, all that are
+    /// taken a few times. The trace is the same (the code cache only).
+    #[arg(long, value_name = "WHICH", default_value = "hot")]
+    paths: Paths,
     /// Let a program go on untraced from where it cannot be followed, instead of ending it with a message; what
     /// was recorded is kept, and the trace says that the rest is missing (the code cache only).
     #[arg(long)]
@@ -68,6 +72,17 @@ pub struct LiveArgs {
 fn level(name: &str) -> Result<Level> {
     let names = Level::ALL.map(Level::name).join(", ");
     Level::from_name(name).with_context(|| format!("there is no level {name}: there are {names}"))
+}
+
+/// Which paths through a program become one piece of code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Paths {
+    /// None.
+    Off,
+    /// Those that are taken often.
+    Hot,
+    /// All that are taken a few times.
+    Eager,
 }
 
 /// Which collector runs an x86-64 program. A riscv64 one always runs in the
@@ -258,6 +273,11 @@ impl LiveArgs {
         if let Some(bytes) = self.cache {
             launch.cache_limit(bytes);
         }
+        launch.paths(match self.paths {
+            Paths::Off => exec::Paths::Off,
+            Paths::Hot => exec::Paths::Hot,
+            Paths::Eager => exec::Paths::Eager,
+        });
         launch.randomize(if self.aslr { exec::Randomize::System } else { exec::Randomize::Off });
         launch.command().args(args);
         launch.spawn().with_context(|| program.to_string_lossy().into_owned())

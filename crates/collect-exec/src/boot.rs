@@ -47,8 +47,33 @@ pub struct Boot {
     pub cache: u64,
     /// Not zero if the program shall go on untraced where the engine cannot.
     pub fallback: u64,
+    /// Which paths become one piece of code: none, those that are taken often, or all that come a few times.
+    pub paths: u64,
     /// Diagnostics: bit 0 says to tell statistics at exit.
     pub debug: u64,
+}
+
+/// Which paths through a recorded program become one piece of code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Paths {
+    /// None.
+    Off,
+    /// Those that are taken often.
+    #[default]
+    Hot,
+    /// All that are taken a few times, at once: many more than is good for speed, and many that are left early. For tests.
+    Eager,
+}
+
+impl Paths {
+    /// The sort with this number.
+    pub const fn of(number: u64) -> Self {
+        match number {
+            0 => Self::Off,
+            1 => Self::Hot,
+            _ => Self::Eager,
+        }
+    }
 }
 
 /// The name of a function, and zeros behind it; none if it is empty.

@@ -24,6 +24,6 @@ mod words;
 
 pub use error::Error;
 pub use host::{
-    Choice, CollectError, Fallback, Function, Launch, Outcome, Packed, Randomize, Record,
+    Choice, CollectError, Fallback, Function, Launch, Outcome, Packed, Paths, Randomize, Record,
     SpoolPlace, Spooled, Spooling, Switch, Tracee, Vdso, Watch, control,
 };

@@ -20,7 +20,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 
 use ichnos_base::{Batch, Null, Record, Sink};
-use ichnos_collect_exec::{Launch, Record as What};
+use ichnos_collect_exec::{Launch, Paths, Record as What};
 
 /// Restartable sequences are refused under the engine; without them both sides do the same.
 const PINNED: (&str, &str) = ("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
@@ -68,13 +68,21 @@ fn piped(program: &Path, args: &[&str]) -> Launch {
     launch
 }
 
-/// Under the engine the program does what it does natively.
+/// Under the engine the program does what it does natively, also if it is recorded and as many paths are made as can be.
 fn same(program: &Path, args: &[&str]) {
     let want = native(program, args);
     let got = piped(program, args).spawn().expect("it starts").wait_with_output().expect("it ends");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert_eq!(text(&got.stdout), text(&want.stdout), "{program:?} {}", text(&got.stderr));
     assert_eq!(got.status, want.status, "{program:?} {}", text(&got.stderr));
+    let out = hazards::fresh_file();
+    let mut launch = Launch::new(program);
+    launch.record(What::All).paths(Paths::Eager);
+    let file = std::fs::File::create(&out).expect("a file");
+    launch.command().args(args).stdin(Stdio::null()).stdout(file).stderr(Stdio::null());
+    let outcome = launch.spawn().expect("it starts").drain().expect("it is drained");
+    assert_eq!(hazards::read(&out), text(&want.stdout), "{program:?} with paths");
+    assert_eq!(outcome.status, want.status, "{program:?} with paths");
 }
 
 #[test]
@@ -149,17 +157,24 @@ impl Sink for Keep {
     }
 }
 
-/// The records are those of single stepping, one by one.
+/// The records are those of single stepping, one by one: with paths as they are made, which is seldom in programs as short as these,
+/// and with as many as can be.
 fn equal(program: &Path, args: &[&str]) {
-    let mut launch = Launch::new(program);
-    launch.record(What::All);
-    launch.command().args(args).env_clear().env(PINNED.0, PINNED.1);
-    let mut ours = Keep::default();
-    launch.spawn().expect("it starts").collect(&mut ours).expect("it is collected");
     let mut config = ichnos_collect_step::Config::new(program).args(args.iter().copied());
     config.env = Some(vec![(PINNED.0.into(), PINNED.1.into())]);
     let mut theirs = Keep::default();
     ichnos_collect_step::run(&config, &mut theirs).expect("it is stepped");
+    for paths in [Paths::Hot, Paths::Eager] {
+        equal_to(&theirs, program, args, paths);
+    }
+}
+
+fn equal_to(theirs: &Keep, program: &Path, args: &[&str], paths: Paths) {
+    let mut launch = Launch::new(program);
+    launch.record(What::All).paths(paths);
+    launch.command().args(args).env_clear().env(PINNED.0, PINNED.1);
+    let mut ours = Keep::default();
+    launch.spawn().expect("it starts").collect(&mut ours).expect("it is collected");
     assert_eq!(ours.0.len(), theirs.0.len(), "number of threads of {program:?}");
     for (id, want) in &theirs.0 {
         let got = ours.0.get(id).map_or(&[][..], Vec::as_slice);

@@ -456,7 +456,7 @@ impl Cache {
         fragment.live = false;
         let incoming = std::mem::take(&mut fragment.incoming);
         let pads = std::mem::take(&mut fragment.pads);
-        let (pc, exits, kind) = (fragment.pc, fragment.exits.clone(), fragment.kind as usize);
+        let (pc, kind) = (fragment.pc, fragment.kind as usize);
         if !fragment.parts.is_empty() {
             self.hot.forget(pc);
         }
@@ -470,11 +470,8 @@ impl Cache {
                 self.exits[index as usize].linked = None;
             }
         }
-        for index in exits {
-            if let Some(to) = self.exits[index as usize].linked {
-                self.fragments[to as usize].incoming.retain(|&i| i != index);
-            }
-        }
+        // Its own exits stay with the fragments to which they lead: a thread may still be inside, and must not come to what has
+        // gone since.
         for pad in pads {
             let index = match pad.kind {
                 PadKind::Jump => &mut self.books[kind].jumps,

@@ -14,7 +14,7 @@ use super::signals;
 use super::state::{self, State};
 use super::thread::Seed;
 use super::{alloc, count, gates, glue, maps, sieved, sys, thread, trace};
-use crate::boot::{Boot, NAME};
+use crate::boot::{Boot, NAME, Paths};
 use crate::words;
 
 type Hook = unsafe extern "C" fn(i32, *const *const u8);
@@ -78,6 +78,7 @@ fn run(boot: &Boot) -> ! {
         counted,
         sieve,
         fallback: boot.fallback != 0,
+        paths: Paths::of(boot.paths),
         debug: boot.debug,
         exits: AtomicU64::new(0),
     });

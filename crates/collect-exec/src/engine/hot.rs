@@ -14,11 +14,14 @@ use super::items::Ran;
 use super::path::Route;
 use super::state::State;
 use super::sys;
+use crate::boot::Paths;
 
 /// How many blocks are looked at in a buffer.
 const SAMPLE: usize = 2000;
 /// How often a block must begin an item there.
 const OFTEN: usize = 6;
+/// The same where all paths are made.
+const FEW: usize = 2;
 /// In how many of ten cases a path must go on in the same way.
 const MOSTLY: usize = 3;
 /// The most blocks of a path.
@@ -46,20 +49,18 @@ pub struct Hot {
 impl State {
     /// A thread's buffer is full: these bytes. It is still the thread's own.
     pub fn look_for_paths(&self, bytes: &[u8]) {
-        if !self.traced || self.counted || self.sieve.is_some() {
+        if self.paths == Paths::Off || !self.traced || self.counted || self.sieve.is_some() {
             return;
         }
+        let is_eager = self.paths == Paths::Eager;
         let mut cache = self.cache.lock();
         cache.hot.wait = cache.hot.wait.saturating_sub(1);
-        if cache.hot.wait > 0 {
-            return;
-        }
         let begun = sys::now();
-        if begun < cache.hot.not_before {
+        if !is_eager && (cache.hot.wait > 0 || begun < cache.hot.not_before) {
             return;
         }
         let ran = cache.items.read(bytes, SAMPLE);
-        let routes = cache.hot.routes(&ran);
+        let routes = cache.hot.routes(&ran, if is_eager { FEW } else { OFTEN });
         let made = routes.iter().filter(|route| make(&mut cache, route)).count();
         cache.hot.period = if made > 0 { 1 } else { (cache.hot.period * 2).min(LONGEST) };
         cache.hot.wait = cache.hot.period;
@@ -88,7 +89,7 @@ impl Hot {
     }
 
     /// Where paths should be made.
-    fn routes(&self, ran: &[Ran]) -> Vec<Route> {
+    fn routes(&self, ran: &[Ran], least: usize) -> Vec<Route> {
         // The items that begin with a block, in the order of blocks.
         let mut begins: Vec<(u64, u32)> = (0_u32..)
             .zip(ran)
@@ -98,7 +99,7 @@ impl Hot {
         begins.sort_unstable();
         let mut often: Vec<&[(u64, u32)]> = begins
             .chunk_by(|a, b| a.0 == b.0)
-            .filter(|items| items.len() >= OFTEN && self.may_be_made(ran, items))
+            .filter(|items| items.len() >= least && self.may_be_made(ran, items))
             .collect();
         often.sort_unstable_by_key(|items| usize::MAX - items.len());
         let routes = often.into_iter().map(|items| {

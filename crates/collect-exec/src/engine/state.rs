@@ -11,6 +11,7 @@ use super::fragment::PadKind;
 use super::lock::Lock;
 use super::sys;
 use super::{glue, guards};
+use crate::boot::Paths;
 
 /// The state of a process.
 pub struct State {
@@ -29,6 +30,8 @@ pub struct State {
     pub sieve: Option<Sieve>,
     /// Whether the program goes on untraced where the engine cannot.
     pub fallback: bool,
+    /// Which paths are made.
+    pub paths: Paths,
     /// Diagnostics.
     pub debug: u64,
     /// How often the cache was left for the dispatcher.

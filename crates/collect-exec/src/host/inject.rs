@@ -17,7 +17,7 @@ use ichnos_base::Sieve;
 use super::maps::mapped;
 use super::remote::Remote;
 use super::self_image::{Image, Segment};
-use super::{Choice, Fallback, Vdso, vdso};
+use super::{Choice, Fallback, Paths, Vdso, vdso};
 use crate::boot::{Boot, NAME, RESERVED};
 use crate::{Error, window};
 
@@ -63,6 +63,8 @@ pub struct How {
     pub vdso: Vdso,
     /// What becomes of programs with which the engine cannot go on.
     pub fallback: Fallback,
+    /// Which paths become one piece of code.
+    pub paths: Paths,
     /// Diagnostics.
     pub debug: u64,
 }
@@ -77,8 +79,8 @@ impl How {
 impl Default for How {
     fn default() -> Self {
         let (choice, sieve) = (None, None);
-        let (vdso, fallback) = (Vdso::Shown, Fallback::Stop);
-        Self { traced: false, cache: MOST_CACHE, choice, sieve, vdso, fallback, debug: 0 }
+        let (vdso, fallback, paths) = (Vdso::Shown, Fallback::Stop, Paths::Hot);
+        Self { traced: false, cache: MOST_CACHE, choice, sieve, vdso, fallback, paths, debug: 0 }
     }
 }
 
@@ -135,6 +137,7 @@ fn boot(remote: &Remote, reserved: &[[u64; 2]], order: &Order) -> Boot {
         sieve: Boot::numbers(order.how.sieve),
         cache: order.how.cache,
         fallback: u64::from(order.how.fallback == Fallback::Untraced),
+        paths: order.how.paths as u64,
         debug: order.how.debug,
     };
     boot.reserved[..reserved.len()].copy_from_slice(reserved);

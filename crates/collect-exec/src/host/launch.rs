@@ -18,6 +18,7 @@ use super::family::Family;
 use super::follow::Follower;
 use super::inject::{How, Order, inject};
 use super::remote::wait_stop;
+use crate::boot::Paths;
 use crate::sieve::{COUNTERS_LEN, FIRST_PIECE, MOST_THREADS};
 use crate::{Error, engine};
 
@@ -26,6 +27,8 @@ use crate::{Error, engine};
 const BUFFERS: usize = MOST_BUFFERS;
 /// Bytes of each: large enough to make a switch cheap, small enough to stay in a cache level.
 const BUFFER_LEN: u64 = 256 << 10;
+/// The same where paths are made of all that comes a few times: they are looked for when a buffer is full.
+const SMALL_BUFFER_LEN: u64 = 16 << 10;
 /// Milliseconds after which one who waits for a program looks which processes of its tree have ended.
 const BETWEEN_LOOKS: i32 = 100;
 
@@ -109,6 +112,12 @@ impl Launch {
     /// Whether addresses are random.
     pub fn randomize(&mut self, randomize: Randomize) -> &mut Self {
         self.randomize = randomize;
+        self
+    }
+
+    /// Which paths become one piece of code.
+    pub fn paths(&mut self, paths: Paths) -> &mut Self {
+        self.how.paths = paths;
         self
     }
 
@@ -301,7 +310,11 @@ fn prepare(randomize: Randomize) -> io::Result<()> {
 
 fn open_channel(how: How) -> Result<(Arc<Channel>, Follower), Error> {
     let failed = |source| Error::Channel { source };
-    let layout = if how.traced { Layout::new(BUFFERS, BUFFER_LEN) } else { Layout::new(1, 4096) };
+    let layout = match (how.traced, how.paths) {
+        (false, _) => Layout::new(1, 4096),
+        (true, Paths::Eager) => Layout::new(BUFFERS, SMALL_BUFFER_LEN),
+        (true, _) => Layout::new(BUFFERS, BUFFER_LEN),
+    };
     let counters = how.sieve.map_or(0, |_| u64::from(MOST_THREADS) * COUNTERS_LEN);
     let channel = Arc::new(Channel::new(layout, counters).map_err(failed)?);
     // The first process and its first thread are number 0.

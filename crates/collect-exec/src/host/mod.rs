@@ -27,6 +27,7 @@ mod told;
 mod varying;
 mod vdso;
 
+pub use crate::boot::Paths;
 pub use backlog::Place as SpoolPlace;
 pub use choice::{Choice, Function};
 pub use collect::{CollectError, Outcome, Watch};

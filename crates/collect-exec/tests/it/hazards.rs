@@ -9,7 +9,7 @@ use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ichnos_base::{Known, Lines, Null, Sieve};
-use ichnos_collect_exec::{Fallback, Launch, Record as What};
+use ichnos_collect_exec::{Fallback, Launch, Paths, Record as What};
 use ichnos_testkit::guest::{self, Link};
 use ichnos_testkit::tool;
 
@@ -76,7 +76,7 @@ fn heard(
 ) -> (Shown, String) {
     let (path, complaints) = (fresh_file(), fresh_file());
     let mut launch = super::piped(program, args);
-    launch.record(what);
+    launch.record(what).paths(Paths::Eager);
     set(&mut launch);
     let command = launch.command();
     command.env("TORTURE", "yes").stdout(File::create(&path).expect("a file"));

@@ -343,7 +343,9 @@ impl<'a> Stepped<'a> {
     /// Records the command, and says where that first differs.
     fn record(&mut self, rule: Rule) -> Result<(), String> {
         let Self { place, command, how, run, .. } = self;
-        let record = place.collect(&mut place.command(rule), "record", &[], command);
+        // Programs are short here: with as many paths as can be, there are some.
+        let paths = ["--paths", "eager"];
+        let record = place.collect(&mut place.command(rule), "record", &paths, command);
         let whole = !matches!(how, How::First(_));
         if whole && (record.status, &record.stdout) != (run.status, &run.stdout) {
             return Err(format!("they behave differently: {record:?} {run:?}"));
