@@ -160,3 +160,61 @@ fn route(ran: &[Ran], entry: u64, mut places: Vec<u32>) -> Route {
     }
     route
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks that were run; those in upper case begin items.
+    fn ran(blocks: &str) -> Vec<Ran> {
+        let block = |c: char| {
+            let entry = if c == '.' { 0 } else { u64::from(c.to_ascii_lowercase() as u32) };
+            Ran { entry, begins: !c.is_ascii_lowercase() }
+        };
+        blocks.chars().map(block).collect()
+    }
+
+    fn shown(route: &Route) -> (String, Option<char>) {
+        let letter = |entry: &u64| char::from(*entry as u8);
+        (route.entries.iter().map(letter).collect(), route.end.as_ref().map(letter))
+    }
+
+    fn routes(hot: &Hot, blocks: &str, least: usize) -> Vec<(String, Option<char>)> {
+        hot.routes(&ran(blocks), least).iter().map(shown).collect()
+    }
+
+    #[test]
+    fn paths_go_where_most_executions_do() {
+        let hot = Hot::new();
+        // A loop, from wherever it is looked at.
+        let found = routes(&hot, &"ABC".repeat(10), 6);
+        assert_eq!(found.len(), 3);
+        assert!(found.contains(&("abc".to_owned(), Some('a'))));
+        assert!(found.contains(&("bca".to_owned(), Some('b'))));
+        // Three of ten are enough, less are not.
+        let found = routes(&hot, "ABX.ABY.ABX.ABZ.ABX.ABV.", 6);
+        assert_eq!(found, [("abx".to_owned(), None), ("bx".to_owned(), None)]);
+        let found = routes(&hot, "AU.AV.AW.AX.AY.AZ.", 6);
+        assert_eq!(found, []);
+        // Nothing goes on across what is no block, and what comes seldom is not looked at.
+        assert_eq!(routes(&hot, &"A.".repeat(20), 6), []);
+        assert_eq!(routes(&hot, &"ABC".repeat(5), 6), []);
+    }
+
+    #[test]
+    fn paths_that_are_left_early_are_made_anew() {
+        let mut hot = Hot::new();
+        let entry = |c: char| u64::from(c as u32);
+        hot.made.insert(entry('a'), ("abcd".chars().map(entry).collect(), 1));
+        // It is run to its end.
+        assert_eq!(routes(&hot, &"Abcd.".repeat(6), 6), []);
+        // It is left behind its first block, always for the same one.
+        let left = "AX.".repeat(6);
+        let found = routes(&hot, &left, 6);
+        assert!(found.contains(&("ax".to_owned(), None)), "{found:?}");
+        if let Some(made) = hot.made.get_mut(&entry('a')) {
+            made.1 = MOST_TRIES;
+        }
+        assert!(!routes(&hot, &left, 6).contains(&("ax".to_owned(), None)));
+    }
+}

@@ -120,3 +120,68 @@ fn runs(bytes: &[u8], at: usize) -> Option<usize> {
     }
     Some(end)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(first: u32, pieces: &[(u64, u16)], is_path: bool, length: Length) -> Told {
+        Told { is_path, length, ..Told::new(&[], first, pieces.to_vec()) }
+    }
+
+    #[test]
+    fn streams_say_what_ran() {
+        let mut items = Items::default();
+        items.add(&told(7, &[(0x1000, 8), (0x1010, 4)], false, Length::Words));
+        items.add(&told(9, &[(0x2000, 0), (0x3000, 4), (0x4000, 8)], true, Length::Words));
+        items.add(&told(20, &[(0x5000, 0)], false, Length::Fixed(6)));
+        items.add(&told(21, &[(0x6000, 0)], false, Length::Runs));
+        let mut bytes = Vec::new();
+        let mut put = |tag: u32, len: usize| {
+            bytes.extend(tag.to_le_bytes());
+            bytes.extend(std::iter::repeat_n(0xee_u8, len));
+        };
+        put(words::TIME, 8);
+        put(7, 8);
+        put(8, 4);
+        // The path's first block, its first two, and all.
+        put(9, 0);
+        put(12, 4);
+        put(13, 12);
+        put(20, 6);
+        bytes.extend(21_u32.to_le_bytes());
+        bytes.extend(1_u32.to_le_bytes());
+        let lane = words::Lane { what: 0, size: 1, base: 2, stride: 3 };
+        Run { turns: 5, lanes: [Some(lane), None] }.put(&mut bytes);
+        bytes.extend((words::SYSCALL).to_le_bytes());
+        bytes.extend(3_u32.to_le_bytes());
+        bytes.extend([1, 2, 3]);
+        bytes.extend(7_u32.to_le_bytes());
+        bytes.extend([0; 8]);
+        let shown = |most| {
+            let ran = items.read(&bytes, most);
+            ran.iter().map(|r| (r.entry, r.begins)).collect::<Vec<_>>()
+        };
+        let want = [
+            (0, true),
+            (0x1000, true),
+            (0x1010, true),
+            (0x2000, true),
+            (0x2000, true),
+            (0x3000, false),
+            (0x2000, true),
+            (0x3000, false),
+            (0x4000, false),
+            (0, true),
+            (0, true),
+            (0, true),
+            (0x1000, true),
+        ];
+        assert_eq!(shown(100), want);
+        assert_eq!(shown(2), want[..2]);
+        // What is unknown or cut ends it.
+        assert_eq!(items.read(&99_u32.to_le_bytes(), 9), []);
+        let cut = &21_u32.to_le_bytes()[..];
+        assert_eq!(items.read(cut, 9).len(), 1);
+    }
+}
