@@ -523,7 +523,7 @@ impl Cache {
         if written.is_err() {
             sys::die("the code cache is full");
         }
-        self.enter(draft, pc, (region, kind), first);
+        self.enter(draft, pc, (region, kind));
         for index in first..self.exits.len() as u32 {
             if let Some(to) = self.exits[index as usize].linked {
                 self.fragments[to as usize].incoming.push(index);
@@ -540,12 +540,9 @@ impl Cache {
 
     /// Enters a placed draft in the books: one fragment, or two if it ends with a call. They
     /// stand for the same pages, so that neither outlives the other.
-    fn enter(&mut self, draft: Draft, pc: u64, (region, kind): (usize, Kind), first: u32) {
+    fn enter(&mut self, draft: Draft, pc: u64, (region, kind): (usize, Kind)) {
         let (base, end) = (draft.emit.base(), draft.emit.base() + draft.emit.offset() as u64);
         let pages = pages_of(&draft.source);
-        let last = self.exits.len() as u32;
-        let id = self.fragments.len() as u32;
-        let own = (first..last).filter(|&i| self.exits[i as usize].from == id).count() as u32;
         let (mut sites, mut pads) = (draft.sites, draft.pads);
         let mut call = None;
         if let Some(split) = draft.call {
@@ -567,7 +564,6 @@ impl Cache {
             region,
             sites: sites.into_boxed_slice(),
             incoming: Vec::new(),
-            exits: first..first + own,
             pads,
             parts: draft.parts.into_boxed_slice(),
             live: true,
@@ -584,7 +580,6 @@ impl Cache {
                 region,
                 sites: sites.into_boxed_slice(),
                 incoming: Vec::new(),
-                exits: first + own..last,
                 pads,
                 parts: Box::default(),
                 live: true,

@@ -117,8 +117,6 @@ pub struct Fragment {
     pub sites: Box<[Site]>,
     /// Exits that are linked to it.
     pub incoming: Vec<u32>,
-    /// Its own exits.
-    pub exits: std::ops::Range<u32>,
     /// Its landing pads.
     pub pads: Vec<Pad>,
     /// Its parts, if it is a path.

@@ -105,7 +105,14 @@ fn store(emit: &mut Emit, pointer: Gp, part: Part, offset: i32) -> Result<(), Un
     let base = named(Register::RAX, pointer.0);
     let place = MemoryOperand::with_base_displ(base, i64::from(offset));
     let store = Instruction::with2(code, place, reg).map_err(|_| Unsupported)?;
-    mangle::encode(emit, &store)
+    mangle::encode(emit, &store)?;
+    if let Part::Mask16(_) = part {
+        // What is stored must reach to its end, or a buffer that has no room for it would not be noticed.
+        let rest = MemoryOperand::with_base_displ(base, i64::from(offset) + 4);
+        let zero = Instruction::with2(Code::Mov_rm32_imm32, rest, 0).map_err(|_| Unsupported)?;
+        mangle::encode(emit, &zero)?;
+    }
+    Ok(())
 }
 
 /// `mov [pointer + offset], reg`.

@@ -234,7 +234,8 @@ pub fn overflow(ctx: &mut Ctx, begun: u64) {
             std::slice::from_raw_parts(start as *const u8, (ctx.buffer - start) as usize)
         };
         state::get().look_for_paths(stored);
-        len = (end_of(ctx.buffer_index) - ctx.buffer).min(PAGE) as usize;
+        // A record that was cut off by a fault may have room reserved behind the end.
+        len = end_of(ctx.buffer_index).saturating_sub(ctx.buffer).min(PAGE) as usize;
         let from = ctx.buffer as *mut u8;
         // SAFETY: from the record's start to the end of this thread's buffer. The place is emptied, so
         // that nobody takes it for a record.
