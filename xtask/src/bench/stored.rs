@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::inputs::{self, Size};
 use crate::run;
@@ -93,7 +93,8 @@ fn time(folder: &Path, words: &[String], until: Until) -> Result<(f64, f64)> {
     if until == Until::Ended {
         run::output(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     }
-    child.wait()?;
+    let status = child.wait()?;
+    ensure!(until == Until::Ended || status.success(), "{}: {status}", words.join(" "));
     Ok((ended, start.elapsed().as_secs_f64()))
 }
 
