@@ -56,7 +56,7 @@ pub struct Cache {
     pub guards: Guards,
     /// Fragments taken out, for their threads' tables.
     pub removed: Vec<Pad>,
-    /// What recorded fragments store.
+    /// What recorded fragments store, if paths are made.
     pub items: Items,
     /// What is known of paths.
     pub hot: Hot,
@@ -248,17 +248,18 @@ impl Cache {
 
     /// Tells the host what a draft will store.
     fn tell(&mut self, draft: &Draft) {
+        let state = super::state::get();
         for told in &draft.told {
             let head = RoadmapHead {
                 first: told.first,
                 blocks: told.pieces.len() as u32,
-                process: super::state::get().process(),
+                process: state.process(),
                 code_len: told.code.len() as u32,
                 stretches: told.stretches.len() as u32,
                 is_path: u32::from(told.is_path),
             };
             trace::describe(head, &told.stretches, &told.code);
-            if self.sieve.is_none() {
+            if state.makes_paths() {
                 self.items.add(told);
             }
         }

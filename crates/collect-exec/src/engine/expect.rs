@@ -1,8 +1,8 @@
 //! Transfers inside of a path, which goes on where they are expected to lead.
 //!
-//! A call only stores its return address, if the path also returns from it; whether an indirect jump, call or return goes where the path does is seen
-//! by the difference. Nothing here changes flags. If one goes elsewhere it is done, behind the path's code, as it is done
-//! outside of paths.
+//! A call only stores its return address, if the path also returns from it; whether an indirect jump, call or return goes where
+//! the path does is seen by the difference. Nothing here changes flags. If one goes elsewhere it is done, behind the path's
+//! code, as it is done outside of paths.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use iced_x86::{FlowControl, Instruction};

@@ -47,9 +47,14 @@ pub struct Hot {
 }
 
 impl State {
+    /// Whether paths are made at all: not where parts are recorded, or behind a sieve.
+    pub fn makes_paths(&self) -> bool {
+        self.paths != Paths::Off && self.traced && !self.counted && self.sieve.is_none()
+    }
+
     /// A thread's buffer is full: these bytes. It is still the thread's own.
     pub fn look_for_paths(&self, bytes: &[u8]) {
-        if self.paths == Paths::Off || !self.traced || self.counted || self.sieve.is_some() {
+        if !self.makes_paths() {
             return;
         }
         let is_eager = self.paths == Paths::Eager;

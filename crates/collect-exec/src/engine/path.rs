@@ -16,7 +16,7 @@ use super::{native, sync};
 use crate::plan;
 
 /// The most instructions of a path.
-pub const MOST_INSNS: usize = 160;
+const MOST_INSNS: usize = 160;
 /// The most words that an execution of it stores: so many are packed quickly.
 const MOST_WORDS: usize = 20;
 
