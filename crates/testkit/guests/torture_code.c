@@ -1,9 +1,12 @@
 /* Code that changes under its own feet: written in place, in the same stretch, across a page
    border, through a second mapping, by the kernel, by flipping rights, by moving, unmapping and
-   mapping again; code on the stack; jumps into the middle of instructions. */
+   mapping again; code on the stack; jumps into the middle of instructions; jumps to where there is no
+   code, between changes. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -205,6 +208,28 @@ static void threads(void) {
 }
 
 /* With an argument without what several threads do at once. */
+static sigjmp_buf back;
+
+static void jump_back(int number) {
+    siglongjmp(back, number);
+}
+
+/* Between changes the program jumps to where there is no code, so that somebody may ask the kernel what there is. */
+static void by_way_of_nowhere(void) {
+    unsigned char *page = anonymous(4096, RWX), *none = anonymous(4096, RW);
+    struct sigaction action = {.sa_handler = jump_back};
+    sigaction(SIGSEGV, &action, 0);
+    long sum = 0, caught = 0;
+    for (int i = 0; i < 50; i++) {
+        write_function(page, i * 11);
+        sum += ((function)page)(i);
+        if (sigsetjmp(back, 1)) caught++;
+        else ((function)none)(i);
+    }
+    signal(SIGSEGV, SIG_DFL);
+    printf("by way of nowhere %ld, %ld caught\n", sum, caught);
+}
+
 int main(int argc, char **argv) {
     setvbuf(stdout, 0, _IOLBF, 0);
     in_place();
@@ -215,6 +240,7 @@ int main(int argc, char **argv) {
     again();
     printf("on the stack %d %d\n", on_stack(3), on_stack(4));
     overlapping();
+    by_way_of_nowhere();
     if (argc == 1) threads();
     return 0;
 }

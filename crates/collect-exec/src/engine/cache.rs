@@ -15,7 +15,6 @@ use super::ctx::{SIEVE_NUMBERS, exit};
 use super::emit::{Emit, LEAVE_LEN};
 use super::exits::OpenExit;
 use super::fragment::{Exit, Fragment, Kind, Pad, PadKind};
-use super::guards::Guards;
 use super::hash::Fast;
 use super::hot::Hot;
 use super::index::Index;
@@ -53,7 +52,6 @@ pub struct Cache {
     lines: HashMap<u64, u32, Fast>,
     /// Pages that the program may write but that are closed to writing while fragments translate
     /// them, so that a change is noticed.
-    pub guards: Guards,
     /// Fragments taken out, for their threads' tables.
     pub removed: Vec<Pad>,
     /// What recorded fragments store, if paths are made.
@@ -148,7 +146,6 @@ impl Cache {
             counted,
             sieve,
             lines: HashMap::default(),
-            guards: Guards::new(),
             removed: Vec::new(),
             items: Items::default(),
             hot: Hot::new(),
@@ -329,11 +326,11 @@ impl Cache {
         for page in pages_of(source) {
             let Some(stretch) = self.pages.find(page << PAGE_SHIFT) else { continue };
             if stretch.writable {
-                fresh |= self.guards.close(page, RWX, page);
+                fresh |= self.pages.guards.close(page, RWX, page);
             }
             if stretch.shared {
                 for (view, prot) in self.pages.other_views(page << PAGE_SHIFT) {
-                    fresh |= self.guards.close(view >> PAGE_SHIFT, prot, page);
+                    fresh |= self.pages.guards.close(view >> PAGE_SHIFT, prot, page);
                 }
             }
         }

@@ -84,6 +84,13 @@ impl Guards {
         self.pages.keys().map(|page| page << PAGE_SHIFT).collect()
     }
 
+    /// The addresses of those to which the program may write.
+    pub fn writable(&self) -> Vec<u64> {
+        let writable = |guard: &Guard| guard.prot & libc::PROT_WRITE != 0;
+        let pages = self.pages.iter().filter(|(_, guard)| writable(guard));
+        pages.map(|(page, _)| page << PAGE_SHIFT).collect()
+    }
+
     /// Whether a page was opened a short while ago.
     pub fn opened_lately(&self, page: u64) -> bool {
         self.recent.contains(&page)

@@ -50,6 +50,11 @@ impl Index {
 
     /// Enters a target, or replaces its pad.
     pub fn insert(&mut self, tag: u64, pad: u64) {
+        for words in &self.older {
+            if let Some(slot) = find(words, tag) {
+                words[slot + 1].store(pad, Ordering::Release);
+            }
+        }
         if let Some(slot) = find(self.words, tag) {
             self.words[slot + 1].store(pad, Ordering::Release);
             return;

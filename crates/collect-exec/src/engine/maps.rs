@@ -222,7 +222,7 @@ fn within(asked: &mut Asked, start: u64, end: u64) -> Result<Vec<Vma>, i64> {
 /// Reads mappings, and tells them as the program made them.
 fn put_right(read: impl FnOnce() -> Option<Vec<Vma>>) -> Option<Vec<Vma>> {
     let guarded =
-        || if guards::any() { state::get().cache.lock().guards.pages() } else { Vec::new() };
+        || if guards::any() { state::get().cache.lock().pages.guards.pages() } else { Vec::new() };
     // Others may close and open pages meanwhile.
     let mut closed = guarded();
     let read = read()?;

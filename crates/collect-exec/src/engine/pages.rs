@@ -6,6 +6,7 @@
 //! stacks grow by itself. Code may be read directly where this says so.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::guards::Guards;
 use super::sys;
 
 const PAGE: u64 = 4096;
@@ -31,12 +32,20 @@ pub struct Pages {
     shared: Vec<(u64, u64)>,
     stale: bool,
     text: Vec<u8>,
+    /// Those that are closed to writing, which the kernel takes for the program's will.
+    pub guards: Guards,
 }
 
 impl Pages {
     /// Nothing known yet.
     pub fn new() -> Self {
-        Self { stretches: Vec::new(), shared: Vec::new(), stale: true, text: Vec::new() }
+        Self {
+            stretches: Vec::new(),
+            shared: Vec::new(),
+            stale: true,
+            text: Vec::new(),
+            guards: Guards::new(),
+        }
     }
 
     /// The program has changed its mappings in a way that only the kernel can tell.
@@ -178,6 +187,16 @@ impl Pages {
             self.stretches.push(Stretch { start, end, writable, shared });
         }
         self.stale = false;
+        self.see_through_guards();
+    }
+
+    /// What the kernel says of guarded pages is not what the program may do.
+    fn see_through_guards(&mut self) {
+        for start in self.guards.writable() {
+            if let Some(Stretch { shared, .. }) = self.lookup(start) {
+                self.add(Stretch { start, end: start + PAGE, writable: true, shared });
+            }
+        }
     }
 }
 
@@ -260,8 +279,7 @@ mod tests {
 
     #[test]
     fn ranges_are_cut_and_joined_as_calls_change_them() {
-        let mut pages =
-            Pages { stretches: Vec::new(), shared: Vec::new(), stale: false, text: Vec::new() };
+        let mut pages = Pages { stale: false, ..Pages::new() };
         pages.add(stretch(0x5000, 0x9000));
         pages.add(stretch(0x1000, 0x2000));
         pages.remove(0x6000, 0x1000);

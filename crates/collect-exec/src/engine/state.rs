@@ -63,7 +63,7 @@ impl State {
             return false;
         }
         let end = start.saturating_add(len - 1);
-        let code = self.cache.lock().guards.open(start >> 12, end >> 12);
+        let code = self.cache.lock().pages.guards.open(start >> 12, end >> 12);
         code.iter().for_each(|&page| self.invalidate(page << 12, 1 << 12));
         !code.is_empty()
     }

@@ -402,7 +402,7 @@ fn code_changes(thread: &mut Thread, uc: &mut ucontext_t, pending: &Pending) -> 
         return true;
     }
     // Another thread may have opened the page since.
-    if !state.cache.lock().guards.opened_lately(addr >> 12) {
+    if !state.cache.lock().pages.guards.opened_lately(addr >> 12) {
         return false;
     }
     let (last_rip, last_addr, tries) = thread.retried;
