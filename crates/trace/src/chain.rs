@@ -34,18 +34,9 @@ impl Unit {
         Self(number << 1 | 1)
     }
 
-    /// How many numbers there are if there are so many blocks and chains.
-    pub(crate) fn count(blocks: u32, chains: u32) -> usize {
-        2 * blocks.max(chains) as usize
-    }
-
     #[inline]
     pub(crate) const fn which(self) -> Which {
         if self.0 & 1 == 0 { Which::Block(BlockId(self.0 >> 1)) } else { Which::Chain(self.0 >> 1) }
-    }
-
-    pub(crate) const fn index(self) -> usize {
-        self.0 as usize
     }
 }
 

@@ -1,9 +1,9 @@
-//! What is expected of raw executions: which block or chain comes next, and which words it takes.
+//! Guesses for raw executions: which unit comes next, and which words it takes. Packer and unpacker make the same
+//! ones from the same executions; all are forgotten at the start of a chunk.
 //!
-//! Packing must keep up with a program that runs, so this is little: a block or chain is expected to come where it came after the
-//! same three before, and a word is one of four guesses, of which each slot tries the one first that was right last. As long as
-//! a slot is right with one of the three that are cheap, nothing but its last word changes; only where that one is wrong, or is
-//! the one that takes a look at another table, is more to be done.
+//! A *place* is a unit behind the two that came before it. It knows which unit came behind it last, and which one before that; what
+//! its words were, each from the last time at this place; and how they were told. So a thread that goes where it went before is followed
+//! from place to place, and all that is looked at lies together.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{Register, Width};
@@ -12,29 +12,35 @@ use crate::bytes::Parse;
 use crate::chain::Unit;
 use crate::error::Flaw;
 use crate::hash::QuickMap;
-use crate::raw_pack::take;
 
-/// Bits by which a unit's number moves in the history for every unit behind it: three fit.
-const AGE: u32 = 21;
-
-/// How a word is told: as expected.
+/// How a word is told: as its place expects.
 pub(crate) const EXPECTED: u32 = 0;
-/// The guesses by number follow; then, written out.
-pub(crate) const WRITTEN: u32 = GUESSES + 1;
-
-/// How many guesses there are for a word.
-const GUESSES: u32 = 4;
-/// As far from its register's last word, in whatever block, as it was the last time.
-const REGISTER: u32 = 0;
-/// As far from the slot's last word as that was from the one before.
+/// As far from the place's last word as that was from the one before.
 const STRIDE: u32 = 1;
-/// As far from the slot's last word as it was the last time that these units came before.
-const PATH: u32 = 2;
+/// As far from its register's last word, in whatever unit, as it was the last time.
+const REGISTER: u32 = 2;
+/// The place's last word.
+const SAME: u32 = 3;
 /// As far from the slot's last word as when that was the same.
-const CONTEXT: u32 = 3;
+const CONTEXT: u32 = 4;
+/// As far from the slot's last word as the place's last two are from each other.
+const SLOT: u32 = 5;
+/// Written out, as its difference from the slot's last word.
+pub(crate) const WRITTEN: u32 = 6;
 
-/// So many words of an execution are told apart in what is known of its path; later ones share the last place.
-const PATH_WORDS: usize = 4;
+/// How the next unit is told: as the place before expects.
+pub(crate) const NEXT: u64 = 0;
+/// The one that came before the one that is expected.
+pub(crate) const SECOND: u64 = 1;
+/// By its number.
+pub(crate) const OTHER: u64 = 2;
+
+/// The most places, and words of them, that are known at a time; if there are to be more, all but one are forgotten.
+const MOST_PLACES: usize = 1 << 16;
+const MOST_WORDS: usize = 1 << 18;
+
+/// Where nothing came before.
+pub(crate) const NOWHERE: usize = 0;
 
 /// Which register a word fills, and how much of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,184 +77,233 @@ impl Taken {
     }
 }
 
-/// What is known of a slot.
-#[derive(Clone, Copy, Debug, Default)]
-struct Known {
+/// What is known of a word of a place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
     last: u64,
-    /// From the slot's last word if its first guess is the stride, and otherwise from its register's: when that was last learned.
+    /// How far the next is expected from the last, or from its register's last word.
     difference: u64,
-    /// From the other one.
+    /// How far it was from the other one, when that was last learned.
     other: u64,
-    /// The guess that is tried first.
-    first: u32,
+    pub(crate) slot: u32,
+    pub(crate) taken: Taken,
+    by_register: bool,
 }
+
+const _: () = assert!(size_of::<Known>() == 32);
 
 impl Known {
-    /// The next word by a first guess that is cheap.
+    /// The word that is expected, if its register's last was this. Of a short word the lower half counts.
     #[inline(always)]
-    const fn cheap(&self, register: u64, path: u32) -> u64 {
-        let base = if self.first == REGISTER { register } else { self.last };
-        base.wrapping_add(if self.first == PATH { lengthen(path) } else { self.difference })
+    const fn guess(&self, register: u64) -> u64 {
+        let base = if self.by_register { register } else { self.last };
+        base.wrapping_add(self.difference)
     }
 
-    /// How far the next word is from its register's last, and how far from the slot's, if these guesses are right.
+    /// How far the next word is from the last, and from its register's last, if these guesses are right.
     const fn differences(&self) -> (u64, u64) {
-        if self.first == STRIDE {
-            (self.other, self.difference)
-        } else {
-            (self.difference, self.other)
-        }
+        if self.by_register { (self.other, self.difference) } else { (self.difference, self.other) }
     }
 
-    /// A word came that was not told by the cheap guess that is tried first: so far from its register's last and from the slot's. This
-    /// guess is tried first from now on.
-    const fn learn(&mut self, word: u64, (offset, step): (u64, u64), first: u32) {
-        self.first = first;
+    /// A word came that was not expected, but told like this.
+    const fn learn(&mut self, word: u64, (step, offset): (u64, u64), told: u32) {
+        match told {
+            STRIDE | SAME => self.by_register = false,
+            REGISTER => self.by_register = true,
+            _ => {}
+        }
         self.last = word;
         (self.difference, self.other) =
-            if first == STRIDE { (step, offset) } else { (offset, step) };
+            if self.by_register { (offset, step) } else { (step, offset) };
     }
 }
 
-/// What is known of a place in a program, which is where three units came one behind the other.
-#[derive(Clone, Copy, Debug, Default)]
+/// What is known of a place.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// The number of the unit that is expected, and one more; nothing is at first.
-    id: u32,
-    /// How far its words were from the last of their slots.
-    steps: [u32; PATH_WORDS],
-    /// What a packer wants to know with it; nothing at first.
+    /// The unit's number and one more, and those of the two before it; nothing is 0.
+    unit: u32,
+    before: [u32; 2],
+    /// Where the thread went from here the last time, and before that; 0 if it never did.
+    pub(crate) next: u32,
+    second: u32,
+    first_word: u32,
+    words: u32,
+    /// How its words were told the last time.
+    pub(crate) code: u64,
+    /// What a packer wants to know with it.
     pub(crate) note: Note,
 }
 
-const _: () = assert!(size_of::<Place>() == 32);
+const _: () = assert!(size_of::<Place>() == 64);
 
 impl Place {
-    /// The unit that is expected.
+    const NOWHERE: Self = Self {
+        unit: 0,
+        before: [0; 2],
+        next: 0,
+        second: 0,
+        first_word: 0,
+        words: 0,
+        code: 0,
+        note: Note::NONE,
+    };
+
+    /// Whether this unit is here.
     #[inline(always)]
-    pub(crate) const fn expected(&self) -> Option<Unit> {
-        match self.id {
-            0 => None,
-            id => Some(Unit(id - 1)),
-        }
+    pub(crate) const fn is(&self, unit: Unit) -> bool {
+        self.unit == unit.0 + 1
     }
 
-    /// Whether this is the unit that is expected.
+    /// Where what is known of its words lies.
     #[inline(always)]
-    pub(crate) const fn expects(&self, unit: Unit) -> bool {
-        self.id == unit.0 + 1
-    }
-
-    /// This unit came.
-    #[inline]
-    pub(crate) const fn expect(&mut self, unit: Unit) {
-        self.id = unit.0 + 1;
+    pub(crate) fn all(&self) -> std::ops::Range<usize> {
+        let first = self.first_word as usize;
+        first..first + self.words as usize
     }
 }
 
-/// How a packer knows the unit before a place.
-#[derive(Clone, Copy, Debug, Default)]
+/// How a packer knows the unit of a place, and what becomes of the one before it if that is left for it.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Note {
-    /// The way by which it was left.
+    /// By its identifier, if it is plain.
+    pub(crate) identifier: u32,
+    /// By its place in the lore.
+    pub(crate) lore: u32,
+    /// Bytes of its words.
+    pub(crate) len: u32,
+    /// The way by which the one before was left.
     pub(crate) way: u32,
-    /// How often, and not counted yet.
-    pub(crate) runs: u32,
-    /// How far it moved the register that is followed.
+    /// How far that moved the register that is followed.
     pub(crate) moves: i32,
+    /// How often that happened, and was not counted yet.
+    pub(crate) runs: u32,
+}
+
+impl Note {
+    /// No identifier.
+    pub(crate) const NO_IDENTIFIER: u32 = u32::MAX;
+
+    const NONE: Self =
+        Self { identifier: Self::NO_IDENTIFIER, lore: 0, len: 0, way: 0, moves: 0, runs: 0 };
 }
 
 /// All guesses of a chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Guesses {
+    pub(crate) places: Vec<Place>,
+    pub(crate) known: Vec<Known>,
+    pub(crate) words: Words,
+    /// Places by their units.
+    table: Vec<u32>,
     bits: u32,
-    chunk: u32,
-    slots: Vec<Known>,
-    /// The chunks in which units were last seen.
-    seen: Vec<u32>,
-    registers: Registers,
-    history: u64,
-    places: Vec<Place>,
-    contexts: Vec<u32>,
     /// The last addresses of slots whose accesses are told one by one.
     flexible: QuickMap<u32, u64>,
 }
 
-/// The last words of all registers.
+/// What is known of words, wherever they are.
 #[derive(Debug)]
-struct Registers([u64; Register::COUNT]);
-
-impl Default for Registers {
-    fn default() -> Self {
-        Self([0; Register::COUNT])
-    }
-}
-
-/// The same at hand, for a loop that goes on for long.
-#[derive(Debug)]
-pub(crate) struct Hand<'a> {
-    chunk: u32,
-    seen: &'a mut [u32],
-    history: u64,
-    places: &'a mut [Place],
-    words: Words<'a>,
-    kept: &'a mut u64,
-}
-
-/// What is expected of words.
-#[derive(Debug)]
-pub(crate) struct Words<'a> {
+pub(crate) struct Words {
+    /// The last ones of all registers and slots.
+    registers: [u64; Register::COUNT],
+    slots: Vec<u64>,
+    contexts: Vec<u32>,
     bits: u32,
-    slots: &'a mut [Known],
-    registers: &'a mut [u64; Register::COUNT],
-    contexts: &'a mut [u32],
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Self { registers: [0; Register::COUNT], slots: Vec::new(), contexts: Vec::new(), bits: 0 }
+    }
 }
 
 impl Guesses {
     /// A chunk begins, with tables of so many places.
-    pub(crate) fn begin(&mut self, (units, slots): (usize, u32), bits: u32) {
-        self.bits = bits;
-        self.history = 0;
-        self.registers = Registers::default();
-        self.chunk = self.chunk.wrapping_add(1);
-        if self.chunk == 0 {
-            self.seen.clear();
-            self.chunk = 1;
-        }
-        if self.slots.len() < slots as usize {
-            self.slots.resize(slots as usize, Known::default());
-        }
-        if self.seen.len() < units {
-            self.seen.resize(units, 0);
-        }
-        self.places.clear();
-        self.places.resize(1 << bits, Place::default());
-        self.contexts.clear();
-        self.contexts.resize(1 << bits, 0);
+    pub(crate) fn begin(&mut self, slots: u32, bits: u32) {
+        (self.bits, self.words.bits) = (bits, bits);
+        self.words.registers = [0; Register::COUNT];
+        refill(&mut self.words.slots, slots as usize, 0);
+        refill(&mut self.words.contexts, 1 << bits, 0);
+        refill(&mut self.table, 1 << bits, 0);
+        refill(&mut self.places, 1, Place::NOWHERE);
+        self.known.clear();
         self.flexible.clear();
     }
 
-    /// All of it, until [`Hand::put_back`].
+    /// The unit that is expected behind a place, or the one before it.
     #[inline(always)]
-    pub(crate) fn hand(&mut self) -> Hand<'_> {
-        let words = Words {
-            bits: self.bits,
-            slots: &mut self.slots,
-            registers: &mut self.registers.0,
-            contexts: &mut self.contexts,
-        };
-        Hand {
-            chunk: self.chunk,
-            seen: &mut self.seen,
-            history: self.history,
-            places: &mut self.places,
-            words,
-            kept: &mut self.history,
-        }
+    pub(crate) fn follows(&self, at: usize, told: u64) -> Option<Unit> {
+        let Place { next, second, .. } = self.places[at];
+        let to = if told == NEXT { next } else { second };
+        self.places[to as usize].unit.checked_sub(1).map(Unit)
     }
 
-    /// All places.
-    pub(crate) fn places(&self) -> &[Place] {
-        &self.places
+    /// Another unit comes behind a place than is expected: where that is, and how it is told. Somebody hears of all places before they are
+    /// forgotten.
+    pub(crate) fn turn(
+        &mut self,
+        at: usize,
+        (unit, words): (Unit, impl ExactSizeIterator<Item = (u32, Taken)>),
+        before_forgetting: impl FnOnce(&[Place]),
+    ) -> (usize, u64) {
+        let from = &mut self.places[at];
+        (from.next, from.second) = (from.second, from.next);
+        let (to, before) = (from.next as usize, [from.unit, from.before[0]]);
+        if to != NOWHERE && self.places[to].is(unit) {
+            return (to, SECOND);
+        }
+        let key = u64::from(before[0]) << 32 ^ u64::from(before[1]) << 16;
+        let slot = place(key ^ u64::from(unit.0).wrapping_mul(0x9e37_79b1), self.bits);
+        let found = self.table[slot];
+        let there = &self.places[found as usize];
+        if there.is(unit) && there.before == before {
+            self.places[at].next = found;
+            return (found as usize, OTHER);
+        }
+        let mut at = at;
+        if self.places.len() >= MOST_PLACES || self.known.len() + words.len() > MOST_WORDS {
+            before_forgetting(&self.places);
+            at = self.forget(at);
+        }
+        let (first_word, count) = (self.known.len() as u32, words.len() as u32);
+        let slots = &self.words.slots;
+        self.known.extend(words.map(|(slot, taken)| Known {
+            last: slots.get(slot as usize).copied().unwrap_or(0),
+            difference: 0,
+            other: 0,
+            slot,
+            taken,
+            by_register: false,
+        }));
+        let to = self.places.len();
+        self.places[at].next = to as u32;
+        self.table[slot] = to as u32;
+        let unit = unit.0 + 1;
+        self.places.push(Place { unit, before, first_word, words: count, ..Place::NOWHERE });
+        (to, OTHER)
+    }
+
+    /// Forgets all places but one; where that is now.
+    #[cold]
+    fn forget(&mut self, at: usize) -> usize {
+        self.table.fill(0);
+        if at == NOWHERE {
+            self.places.truncate(1);
+            self.places[NOWHERE] = Place::NOWHERE;
+            self.known.clear();
+            return NOWHERE;
+        }
+        let Place { unit, before, code, note, .. } = self.places[at];
+        let words = self.places[at].all();
+        let count = words.len();
+        self.known.copy_within(words, 0);
+        self.known.truncate(count);
+        let note = Note { runs: 0, ..note };
+        let words = count as u32;
+        let kept = Place { unit, before, code, note, words, ..Place::NOWHERE };
+        self.places.clear();
+        self.places.extend([Place::NOWHERE, kept]);
+        1
     }
 
     /// The last address of a slot whose accesses are told one by one.
@@ -257,174 +312,107 @@ impl Guesses {
     }
 }
 
-impl<'a> Hand<'a> {
-    /// What was learned stays.
-    #[inline(always)]
-    pub(crate) fn put_back(self) {
-        *self.kept = self.history;
-    }
-
-    /// Where in its tables the program is.
-    #[inline(always)]
-    pub(crate) fn here(&self) -> usize {
-        place(self.history, self.words.bits)
-    }
-
-    /// What is known of a place, which is there, and of words.
-    #[inline(always)]
-    pub(crate) fn at(&mut self, at: usize) -> (&mut Place, &mut Words<'a>) {
-        (&mut self.places[at], &mut self.words)
-    }
-
-    /// A unit came; its words were told before.
-    #[inline(always)]
-    pub(crate) const fn came(&mut self, unit: Unit) {
-        self.history = self.history << AGE ^ (unit.0 as u64).wrapping_mul(0x9e37_79b1);
-    }
-
-    /// Whether a unit comes for the first time in this chunk. Nothing is known of a block's slots then.
-    #[inline]
-    pub(crate) fn is_new(&mut self, unit: Unit) -> bool {
-        let seen = self.seen.get_mut(unit.index());
-        seen.is_some_and(|seen| std::mem::replace(seen, self.chunk) != self.chunk)
-    }
-
-    /// Nothing is known of a slot.
-    pub(crate) fn forget(&mut self, slot: u32) {
-        if let Some(known) = self.words.slots.get_mut(slot as usize) {
-            *known = Known::default();
-        }
-    }
+fn refill<T: Clone>(list: &mut Vec<T>, len: usize, with: T) {
+    list.clear();
+    list.resize(len, with);
 }
 
-impl Words<'_> {
-    /// Takes the next word from these bytes, which are there, the `nth` of the unit that came to a place; answers it unless it is what its
-    /// slot's first guess tells.
+/// A word that was not expected, with the last ones of its register and slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Surprise {
+    word: u64,
+    register: u64,
+    slot: u64,
+}
+
+impl Words {
+    /// A word came: answers nothing if it was expected.
     #[inline(always)]
-    pub(crate) fn surprise(
-        &mut self,
-        (place, nth): (&mut Place, usize),
-        (slot, taken): (u32, Taken),
-        bytes: &mut &[u8],
-    ) -> Option<u64> {
-        let register = &mut self.registers[taken.register()];
-        let known = &mut self.slots[slot as usize];
-        let path = &mut place.steps[nth.min(PATH_WORDS - 1)];
-        if known.first == CONTEXT {
-            let word = take(bytes, taken.is_wide());
-            let step = self.contexts[context_of(slot, known.last, self.bits)];
-            let mask = taken.mask();
-            if word != known.last.wrapping_add(lengthen(step)) & mask {
-                return Some(word);
-            }
-            let register = std::mem::replace(register, word);
-            *path = step;
-            known.learn(word, (word.wrapping_sub(register) & mask, lengthen(step) & mask), CONTEXT);
+    pub(crate) fn surprise(&mut self, known: &mut Known, word: u64) -> Option<Surprise> {
+        let register = std::mem::replace(&mut self.registers[known.taken.register()], word);
+        let slot = std::mem::replace(&mut self.slots[known.slot as usize], word);
+        let difference = known.guess(register) ^ word;
+        let is_guess = if known.taken.is_wide() { difference == 0 } else { difference as u32 == 0 };
+        if is_guess {
+            known.last = word;
             return None;
         }
-        let guess = known.cheap(*register, *path);
-        let (word, is_guess) = if taken.is_wide() {
-            let word = take(bytes, true);
-            (word, word == guess)
-        } else {
-            let word = take(bytes, false);
-            (word, word as u32 == guess as u32)
-        };
-        if !is_guess {
-            return Some(word);
-        }
-        (*register, known.last) = (word, word);
-        None
+        Some(Surprise { word, register, slot })
     }
 
-    /// How a word is told that was a surprise; if it is written out, the difference that stands for it.
-    pub(crate) fn encode(
-        &mut self,
-        (place, nth): (&mut Place, usize),
-        (slot, taken): (u32, Taken),
-        word: u64,
-    ) -> (u32, u64) {
-        let register = std::mem::replace(&mut self.registers[taken.register()], word);
-        let known = &mut self.slots[slot as usize];
-        let path = &mut place.steps[nth.min(PATH_WORDS - 1)];
-        let contexts = (&mut *self.contexts, context_of(slot, known.last, self.bits));
-        look_up(known, path, contexts, taken, (word, register))
+    /// How a word is told that was not expected; if it is written out, the difference that stands for it.
+    #[inline]
+    pub(crate) fn encode(&mut self, known: &mut Known, surprise: Surprise) -> (u32, u64) {
+        let Surprise { word, register, slot } = surprise;
+        let mask = known.taken.mask();
+        let from = |last: u64| word.wrapping_sub(last) & mask;
+        let news = (from(known.last), from(register));
+        let (step, offset) = known.differences();
+        let (by_step, by_register) = (news.0 == step & mask, news.1 == offset & mask);
+        let by_slot = from(slot);
+        let told = if by_step | by_register | (news.0 == 0) {
+            match () {
+                () if by_step => STRIDE,
+                () if by_register => REGISTER,
+                () => SAME,
+            }
+        } else {
+            let context = self.context(known.slot, slot);
+            let short = shorten(by_slot, mask);
+            let was = std::mem::replace(context, short.unwrap_or(0));
+            match () {
+                () if short == Some(was) => CONTEXT,
+                () if by_slot == step & mask => SLOT,
+                () => WRITTEN,
+            }
+        };
+        known.learn(word, news, told);
+        (told, known.taken.signed(by_slot))
     }
 
     /// The word that is told so; `written` reads the difference of one that is written out.
     #[inline]
     pub(crate) fn decode(
         &mut self,
-        (place, nth): (&mut Place, usize),
-        (slot, taken): (u32, Taken),
+        known: &mut Known,
         told: u32,
         written: impl FnOnce() -> Parse<u64>,
     ) -> Parse<u64> {
-        let mask = taken.mask();
-        let register = self.registers[taken.register()];
-        let known = self.slots.get_mut(slot as usize).ok_or(Flaw("it names no slot"))?;
-        let path = &mut place.steps[nth.min(PATH_WORDS - 1)];
+        let mask = known.taken.mask();
+        let register = self.registers[known.taken.register()];
+        let slot = *self.slots.get(known.slot as usize).ok_or(Flaw("it names no slot"))?;
         let word;
-        if told == EXPECTED && known.first <= PATH {
-            word = known.cheap(register, *path) & mask;
+        if told == EXPECTED {
+            word = known.guess(register) & mask;
             known.last = word;
         } else {
-            let context = &mut self.contexts[context_of(slot, known.last, self.bits)];
-            let guess = if told == EXPECTED { known.first } else { told - 1 };
-            let (offset, step) = known.differences();
-            word = match guess {
-                REGISTER => register.wrapping_add(offset),
+            let (step, offset) = known.differences();
+            word = match told {
                 STRIDE => known.last.wrapping_add(step),
-                PATH => known.last.wrapping_add(lengthen(*path)),
-                CONTEXT => known.last.wrapping_add(lengthen(*context)),
-                GUESSES => known.last.wrapping_add(written()?),
+                REGISTER => register.wrapping_add(offset),
+                SAME => known.last,
+                CONTEXT => slot.wrapping_add(lengthen(*self.context(known.slot, slot))),
+                SLOT => slot.wrapping_add(step),
+                WRITTEN => slot.wrapping_add(written()?),
                 _ => return Err(Flaw("a word is told in no known way")),
             } & mask;
-            let step = word.wrapping_sub(known.last) & mask;
-            *path = shorten(step, mask).unwrap_or(0);
-            if known.first == CONTEXT || guess >= CONTEXT {
-                *context = *path;
+            let from = |last: u64| word.wrapping_sub(last) & mask;
+            let (news, by_slot) = ((from(known.last), from(register)), from(slot));
+            if told >= CONTEXT {
+                *self.context(known.slot, slot) = shorten(by_slot, mask).unwrap_or(0);
             }
-            let first = if guess < GUESSES { guess } else { known.first };
-            known.learn(word, (word.wrapping_sub(register) & mask, step), first);
+            known.learn(word, news, told);
         }
-        self.registers[taken.register()] = word;
+        self.registers[known.taken.register()] = word;
+        self.slots[known.slot as usize] = word;
         Ok(word)
     }
-}
 
-/// How a word is told that its slot's first guess does not tell, or that takes a look at the tables. The larger of them is left
-/// alone where others are right.
-#[inline(always)]
-fn look_up(
-    known: &mut Known,
-    path: &mut u32,
-    (contexts, context): (&mut [u32], usize),
-    taken: Taken,
-    (word, register): (u64, u64),
-) -> (u32, u64) {
-    let mask = taken.mask();
-    let offset = word.wrapping_sub(register) & mask;
-    let step = word.wrapping_sub(known.last) & mask;
-    let short = shorten(step, mask);
-    let stored = short.unwrap_or(0);
-    let by_path = std::mem::replace(path, stored) == stored && short.is_some();
-    let (known_offset, known_step) = known.differences();
-    let mut right = u32::from(offset == known_offset) << REGISTER
-        | u32::from(step == known_step) << STRIDE
-        | u32::from(by_path) << PATH;
-    if right == 0 || known.first == CONTEXT {
-        let told = std::mem::replace(&mut contexts[context], stored);
-        right |= u32::from(told == stored && short.is_some()) << CONTEXT;
+    /// What the table of contexts tells of a slot with this last word.
+    #[inline(always)]
+    fn context(&mut self, slot: u32, last: u64) -> &mut u32 {
+        &mut self.contexts[place(last ^ u64::from(slot) << 40, self.bits)]
     }
-    if right == 0 {
-        known.learn(word, (offset, step), known.first);
-        return (WRITTEN, taken.signed(step));
-    }
-    let told = if right >> known.first & 1 != 0 { EXPECTED } else { right.trailing_zeros() + 1 };
-    let first = if told == EXPECTED { known.first } else { told - 1 };
-    known.learn(word, (offset, step), first);
-    (told, 0)
 }
 
 /// A difference in four bytes, if they are enough.
@@ -439,12 +427,7 @@ const fn lengthen(short: u32) -> u64 {
     short as i32 as u64
 }
 
-/// Where the table of contexts tells of a slot with this last word.
-#[inline(always)]
-fn context_of(slot: u32, last: u64, bits: u32) -> usize {
-    place(last ^ u64::from(slot) << 40, bits)
-}
-
+/// Where a table of two to so many places tells of a key.
 #[inline(always)]
 fn place(key: u64, bits: u32) -> usize {
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - bits)) as usize

@@ -17,7 +17,7 @@ use crate::hash::QuickMap;
 use crate::raw_pack::CODE_WORDS;
 
 /// Identifiers from here on are few, and lie in a table of their own.
-const HIGH: u32 = u32::MAX - 0xff;
+pub(crate) const HIGH: u32 = u32::MAX - 0xff;
 
 /// A planned block as a writer knows it.
 #[derive(Clone, Debug)]
@@ -163,10 +163,9 @@ pub(crate) struct Lore {
     processes: QuickMap<u32, Arc<Numbers>>,
     /// The register that is followed, if any.
     follows: Option<Register>,
-    /// How many slots there are, and blocks and chains of the roadmap.
+    /// How many slots there are, and blocks of the roadmap.
     pub(crate) slots: u32,
     pub(crate) ids: u32,
-    chains: u32,
 }
 
 impl Default for Lore {
@@ -184,7 +183,6 @@ impl Default for Lore {
             follows: None,
             slots: 0,
             ids: 0,
-            chains: 0,
         }
     }
 }
@@ -288,7 +286,6 @@ impl Lore {
         let first_member = append(&mut self.members, (first, shared), news.into_iter());
         let entry = self.whole(self.members[first_member].0).entry;
         let (len, last) = (inner.len + self.get(last).len, Arc::clone(&self.whole(last).last));
-        self.chains = self.chains.max(number + 1);
         let (unit, first_way, ways, sort) = (Unit::chain(number), 0, 0, Sort::of(count));
         self.briefs.push(Brief { unit, first_word, first_way, ways, words: count, len, sort });
         let (first_member, members) = (first_member as u32, (shared + more.len()) as u32);
@@ -324,11 +321,6 @@ impl Lore {
     /// The blocks and chains of a process.
     pub(crate) fn numbers(&self, process: ProcessId) -> Arc<Numbers> {
         self.processes.get(&process.0).map(Arc::clone).unwrap_or_default()
-    }
-
-    /// How many numbers of blocks and chains there are.
-    pub(crate) fn units(&self) -> usize {
-        Unit::count(self.ids, self.chains)
     }
 
     /// A block or chain, which is there.

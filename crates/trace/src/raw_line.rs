@@ -1,7 +1,8 @@
 //! The line on which raw chunks are packed: several packers side by side, each with a thread of its own; what they made
 //! comes back in the order in which it was handed in.
 //!
-//! Memory: the chunks on the line, at most a few more than there are packers, and about three megabytes and the plans for each packer.
+//! Memory: the chunks on the line, at most a few more than there are packers, and at most thirteen megabytes,
+//! the last words of all slots and the plans for each packer.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::VecDeque;
@@ -17,8 +18,8 @@ use crate::followed::Followed;
 use crate::lore::Plans;
 use crate::raw_pack::{Gathered, Packed, RawPacker};
 
-/// Chunks that may wait beside those that are being packed.
-const WAITING: usize = 1;
+/// Chunks that may wait beside those that are being packed, or for one before them that takes longer.
+const WAITING: usize = 3;
 
 /// A chunk that was handed in.
 #[derive(Debug)]

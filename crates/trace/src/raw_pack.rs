@@ -1,7 +1,7 @@
 //! The packer of raw executions: what a thread stored becomes the columns of one stream chunk. The exact
 //! inverse of `raw_unpack`.
 //!
-//! Executions of the expected block with the expected words are counted; each other one has a code. This file is written for
+//! Executions of the expected unit with the expected words are counted; each other one has a code. This file is written for
 //! speed: it must keep up with programs that run.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -15,15 +15,21 @@ use crate::columns::ColumnPacker;
 use crate::error::Error;
 use crate::flex::{Lane, Run, put_runs};
 use crate::followed::{Change, Followed, ODD};
-use crate::guess::{EXPECTED, Guesses, Hand, Note, Place, Taken, WRITTEN, Words};
-use crate::lore::{Brief, Lore, NO_WAY, Numbers, Plans, Sort, Word};
+use crate::guess::{
+    EXPECTED, Guesses, Known, NEXT, NOWHERE, Note, OTHER, Place, Surprise, WRITTEN, Words,
+};
+use crate::lore::{Brief, HIGH, Lore, NO_WAY, Numbers, Plans, Sort};
 use crate::mark;
 use crate::misses::put_miss;
 use crate::pack::{CODES, COLUMNS, FLEX, IDS, MARKS, MISSES, RUNS, put_leave};
 
-/// Bits that tell a word in a code, and how many words the first number of a code tells, beside the block.
+/// Bits that tell a unit in a code, those that tell a word, and how many words a number of a code tells.
+pub(crate) const UNIT_BITS: usize = 2;
 pub(crate) const CODE_BITS: usize = 3;
 pub(crate) const CODE_WORDS: usize = 20;
+
+/// The bits of a code that tell its unit.
+pub(crate) const UNIT_MASK: u64 = (1 << UNIT_BITS) - 1;
 
 /// The most silent executions in a row: a reader keeps them together with what comes before.
 pub(crate) const MOST_SILENT: usize = 1024;
@@ -81,6 +87,8 @@ pub(crate) struct RawPacker {
     /// Executions since the last mark, and expected ones since the last code.
     execs: u64,
     expected: u64,
+    /// Where the thread is.
+    at: usize,
     /// The execution of which it is open how it was left, by its place in the lore; and its words.
     open: Option<u32>,
     words: Vec<u8>,
@@ -103,6 +111,7 @@ impl RawPacker {
             zstd: ColumnPacker::new(level)?,
             execs: 0,
             expected: 0,
+            at: NOWHERE,
             open: None,
             words: Vec::new(),
             silent: 0,
@@ -125,10 +134,7 @@ impl RawPacker {
         let lore = std::mem::take(&mut self.lore);
         let done = self.pieces(&lore, gathered);
         let blocks = lore.ids;
-        for place in self.guesses.places() {
-            let Note { way, runs, .. } = place.note;
-            lore.way(way).tally.add_times(u64::from(runs), &mut self.totals);
-        }
+        count(&lore, &self.guesses.places, &mut self.totals);
         self.lore = lore;
         done?;
         self.put_mark(mark::END);
@@ -149,8 +155,9 @@ impl RawPacker {
         let bits = (gathered.bytes.len() / 16).max(1).ilog2();
         let bits = bits.clamp(*mark::TABLE_BITS.start(), 16);
         self.columns[MARKS].extend_from_slice(&[mark::IS_RAW, bits as u8]);
-        self.guesses.begin((self.lore.units(), self.lore.slots), bits);
+        self.guesses.begin(self.lore.slots, bits);
         (self.execs, self.expected, self.open, self.silent) = (0, 0, None, 0);
+        self.at = NOWHERE;
         (self.followed, self.is_set, self.first) = (followed, false, None);
         self.totals = Totals::default();
     }
@@ -200,7 +207,7 @@ impl RawPacker {
         self.leave(lore, leave)
     }
 
-    /// The open execution was left like this.
+    /// The open execution was left like this, and a mark says so, or what comes next.
     fn leave(&mut self, lore: &Lore, leave: Leave) -> Result<(), Error> {
         let Some(place) = self.open.take() else { return Ok(()) };
         if !std::mem::take(&mut self.is_set) {
@@ -210,9 +217,7 @@ impl RawPacker {
         whole.inner.tally.add_to(&mut self.totals);
         self.totals.add(&whole.last.left_at(leave).totals);
         if leave != Leave::Silent {
-            let columns = &mut self.columns[MARKS];
-            put_varint(columns, std::mem::take(&mut self.execs));
-            put_leave(columns, leave);
+            put_leave(self.mark(), leave);
         }
         Ok(())
     }
@@ -224,7 +229,10 @@ impl RawPacker {
         mut bytes: &[u8],
     ) -> Result<(), Error> {
         loop {
-            bytes = self.plain(lore, numbers, bytes)?;
+            // Behind a silent block the open one is not the one before.
+            if self.silent == 0 {
+                bytes = self.plain(lore, numbers, bytes)?;
+            }
             let Some((identifier, rest)) = bytes.split_first_chunk() else { break };
             let Some(place) = numbers.find(u32::from_le_bytes(*identifier)) else {
                 return Err(Error::Misuse("a raw buffer names a block or chain that is unknown"));
@@ -251,68 +259,84 @@ impl RawPacker {
         numbers: &Numbers,
         mut bytes: &'b [u8],
     ) -> Result<&'b [u8], Error> {
-        // The block before, which is open, and its words, which may have been kept.
-        let mut open = self.open;
+        // The words of the block before, which is open, may have been kept.
         let kept = std::mem::take(&mut self.words);
         let mut held = &*kept;
-        let (mut first_way, mut ways) = self.ways_of(lore);
-        let mut hand = self.guesses.hand();
-        let (mut execs, mut expected, mut moved) = (0, self.expected, 0_i64);
+        let (mut at, mut execs, mut expected, mut moved) = (self.at, 0, self.expected, 0_i64);
         while let Some((identifier, rest)) = bytes.split_first_chunk() {
-            let Some(place) = numbers.low(u32::from_le_bytes(*identifier)) else { break };
-            let brief = lore.get(place);
-            let Some((words, rest)) = rest.split_at_checked(usize::from(brief.len)) else {
-                break;
-            };
-            if brief.sort != Sort::Plain {
+            let identifier = u32::from_le_bytes(*identifier);
+            if identifier >= HIGH {
                 break;
             }
-            let at = hand.here();
-            let (known, _) = hand.at(at);
-            let mut code = 0;
-            if !known.expects(brief.unit) || known.note.way.wrapping_sub(first_way) >= ways {
-                code = turn(lore, (&mut hand, at), (open, place), &mut self.totals);
+            let next = self.guesses.places[at].next as usize;
+            let (mut to, mut code) = (next, NEXT);
+            if self.guesses.places[next].note.identifier != identifier {
+                let Some(place) = numbers.low(identifier) else { break };
+                if lore.get(place).sort != Sort::Plain {
+                    break;
+                }
+                let open = (at != NOWHERE).then_some(self.guesses.places[at].note.lore);
+                (to, code) = self.turn(lore, at, (identifier, place), open);
             }
-            let (known, guesses) = hand.at(at);
-            known.note.runs += 1;
-            if known.note.moves == ODD || self.is_set {
+            let Guesses { places, known, words: guesses, .. } = &mut self.guesses;
+            let place = &mut places[to];
+            let Some((words, rest)) = rest.split_at_checked(place.note.len as usize) else { break };
+            place.note.runs += 1;
+            let note = place.note;
+            if note.moves == ODD {
                 self.followed.add(std::mem::take(&mut moved));
-                let is_set = std::mem::take(&mut self.is_set);
-                let (open, way) = (open.filter(|_| !is_set), known.note.way);
-                run_open(&mut self.followed, lore, (open, held), (way, place))?;
+                let open = (places[at].note.lore, held);
+                run_open(&mut self.followed, lore, open, (note.way, note.lore))?;
             } else {
-                moved += i64::from(known.note.moves);
+                moved += i64::from(note.moves);
             }
-            held = words;
-            code |= put_words(lore.words(brief), words, (known, guesses), &mut self.columns);
-            hand.came(brief.unit);
-            execs += 1;
-            if code == 0 {
+            let place = &mut places[to];
+            code |= put_words(&mut known[place.all()], words, guesses, &mut self.columns);
+            if code == place.code {
                 expected += 1;
             } else {
+                place.code = code & !UNIT_MASK;
+                let brief = lore.get(place.note.lore);
                 put_code(&mut self.columns, &mut expected, brief, code);
             }
-            open = Some(place);
-            (first_way, ways) = (brief.first_way, u32::from(brief.ways));
-            bytes = rest;
+            (held, at, bytes) = (words, to, rest);
+            execs += 1;
         }
-        hand.put_back();
         self.expected = expected;
         self.followed.add(moved);
         if execs > 0 {
             self.execs += execs;
-            (self.open, self.silent) = (open, 0);
+            (self.at, self.open) = (at, Some(self.guesses.places[at].note.lore));
         }
         self.words.extend_from_slice(held);
         Ok(bytes)
     }
 
-    /// The first way of the open block, and how many it has; the way of no block if none is open.
-    fn ways_of(&self, lore: &Lore) -> (u32, u32) {
-        self.open.map_or((NO_WAY, 1), |open| {
-            let brief = lore.get(open);
-            (brief.first_way, u32::from(brief.ways))
-        })
+    /// Another block or chain comes than was expected, or for the first time: where that is, and how it is told.
+    #[inline(never)]
+    fn turn(
+        &mut self,
+        lore: &Lore,
+        at: usize,
+        (identifier, place): (u32, u32),
+        open: Option<u32>,
+    ) -> (usize, u64) {
+        let brief = lore.get(place);
+        let next = self.guesses.places[at].next as usize;
+        let (to, code) = if self.guesses.places[next].is(brief.unit) {
+            (next, NEXT)
+        } else {
+            let words = lore.words(brief).iter().map(|word| (word.slot, word.taken));
+            let count = |places: &[Place]| count(lore, places, &mut self.totals);
+            self.guesses.turn(at, (brief.unit, words), count)
+        };
+        let note = &mut self.guesses.places[to].note;
+        if note.identifier != identifier {
+            let way = open.map_or(NO_WAY, |open| lore.left(open, lore.whole(place).entry));
+            let (len, moves) = (u32::from(brief.len), lore.way(way).change.moves());
+            *note = Note { identifier, lore: place, len, way, moves, runs: note.runs };
+        }
+        (to, code)
     }
 
     /// Packs one execution of whatever sort.
@@ -323,45 +347,48 @@ impl RawPacker {
         if self.silent > MOST_SILENT {
             return Err(Error::Misuse("a raw buffer has too many silent blocks in a row"));
         }
-        let mut hand = self.guesses.hand();
-        let at = hand.here();
         let open = self.open.filter(|_| !is_silent);
-        let first = turn(lore, (&mut hand, at), (open, place), &mut self.totals);
+        let (to, first) = self.turn(lore, self.at, (Note::NO_IDENTIFIER, place), open);
+        self.guesses.places[to].note.lore = place;
         if is_silent {
             self.is_set |= self.followed.set(&lore.whole(place).last, words)?;
         } else {
-            let (known, _) = hand.at(at);
-            known.note.runs += 1;
+            let way = open.map_or(NO_WAY, |open| lore.left(open, lore.whole(place).entry));
+            lore.way(way).tally.add_to(&mut self.totals);
             let is_set = std::mem::take(&mut self.is_set);
-            let (open, way) = (open.filter(|_| !is_set), known.note.way);
-            run_open(&mut self.followed, lore, (open, &self.words), (way, place))?;
+            if let Some(open) = open.filter(|_| !is_set) {
+                run_open(&mut self.followed, lore, (open, &self.words), (way, place))?;
+            }
             self.open = Some(place);
             self.words.clear();
             self.words.extend_from_slice(words);
         }
-        let (mut codes, mut is_expected) = (vec![first], first == 0);
-        for (nth, word) in lore.words(brief).iter().enumerate() {
-            let (known, guesses) = hand.at(at);
-            let slot = (word.slot, word.taken);
-            let told = match guesses.surprise((known, nth), slot, &mut words) {
-                Some(word) => put_word((slot, word), (known, nth), guesses, &mut self.columns),
+        let mut codes = vec![first];
+        let Guesses { places, known, words: guesses, .. } = &mut self.guesses;
+        for (nth, known) in known[places[to].all()].iter_mut().enumerate() {
+            let word = take(&mut words, known.taken.is_wide());
+            let told = match guesses.surprise(known, word) {
+                Some(surprise) => put_word(known, surprise, guesses, &mut self.columns),
                 None => EXPECTED,
             };
-            is_expected &= told == EXPECTED;
             if nth > 0 && nth % CODE_WORDS == 0 {
                 codes.push(0);
             }
-            let shift = nth % CODE_WORDS * CODE_BITS + usize::from(nth < CODE_WORDS);
+            let shift = nth % CODE_WORDS * CODE_BITS + if nth < CODE_WORDS { UNIT_BITS } else { 0 };
             if let Some(code) = codes.last_mut() {
                 *code |= u64::from(told) << shift;
             }
         }
-        hand.came(brief.unit);
-        hand.put_back();
+        self.at = to;
         self.execs += 1;
-        if is_expected {
+        let place = &mut places[to];
+        if codes[0] == place.code && codes[1..].iter().all(|code| *code == 0) {
             self.expected += 1;
             return Ok(());
+        }
+        // What takes more than one number is never expected but without surprises.
+        if codes.len() == 1 {
+            place.code = codes[0] & !UNIT_MASK;
         }
         put_code(&mut self.columns, &mut self.expected, brief, codes[0]);
         codes[1..].iter().for_each(|code| put_varint(&mut self.columns[CODES], *code));
@@ -400,28 +427,42 @@ impl RawPacker {
     }
 
     fn put_mark(&mut self, tag: u8) -> &mut Vec<u8> {
+        let out = self.mark();
+        out.push(tag);
+        out
+    }
+
+    /// A mark comes here. What comes behind it is not expected to go on from what came before.
+    fn mark(&mut self) -> &mut Vec<u8> {
+        self.at = NOWHERE;
         let out = &mut self.columns[MARKS];
         put_varint(out, std::mem::take(&mut self.execs));
-        out.push(tag);
         out
     }
 }
 
+/// Counts what was executed, as far as places know that.
+fn count(lore: &Lore, places: &[Place], totals: &mut Totals) {
+    for Place { note, .. } in places {
+        lore.way(note.way).tally.add_times(u64::from(note.runs), totals);
+    }
+}
+
 /// Packs the words of an execution, at most [`CODE_WORDS`]; the code that tells them.
-#[inline(never)]
+#[inline(always)]
 fn put_words(
-    words: &[Word],
+    known: &mut [Known],
     mut bytes: &[u8],
-    (place, guesses): (&mut Place, &mut Words<'_>),
+    words: &mut Words,
     columns: &mut [Vec<u8>; COLUMNS],
 ) -> u64 {
-    let mut code = 0;
-    for (nth, word) in words.iter().enumerate() {
-        let slot = (word.slot, word.taken);
-        if let Some(word) = guesses.surprise((place, nth), slot, &mut bytes) {
-            let told = put_word((slot, word), (place, nth), guesses, columns);
-            code |= u64::from(told) << (CODE_BITS * nth + 1);
+    let (mut code, mut shift) = (0, UNIT_BITS);
+    for known in known {
+        let word = take(&mut bytes, known.taken.is_wide());
+        if let Some(surprise) = words.surprise(known, word) {
+            code |= u64::from(put_word(known, surprise, words, columns)) << shift;
         }
+        shift += CODE_BITS;
     }
     code
 }
@@ -429,52 +470,16 @@ fn put_words(
 /// Packs a word that was a surprise; how it is told.
 #[inline(never)]
 fn put_word(
-    (slot, word): ((u32, Taken), u64),
-    place: (&mut Place, usize),
-    guesses: &mut Words<'_>,
+    known: &mut Known,
+    surprise: Surprise,
+    words: &mut Words,
     columns: &mut [Vec<u8>; COLUMNS],
 ) -> u32 {
-    let (told, difference) = guesses.encode(place, slot, word);
+    let (told, difference) = words.encode(known, surprise);
     if told == WRITTEN {
-        put_miss(&mut columns[MISSES..], slot.0, difference);
+        put_miss(&mut columns[MISSES..], known.slot, difference);
     }
     told
-}
-
-/// Another block or chain came to a place than the last time, or behind another one: what a code says of that.
-#[inline(never)]
-fn turn(
-    lore: &Lore,
-    (hand, at): (&mut Hand<'_>, usize),
-    (open, place): (Option<u32>, u32),
-    totals: &mut Totals,
-) -> u64 {
-    let brief = lore.get(place);
-    if hand.is_new(brief.unit) {
-        forget(lore, hand, place);
-    }
-    let way = open.map_or(NO_WAY, |open| lore.left(open, lore.whole(place).entry));
-    let (known, _) = hand.at(at);
-    let was_expected = known.expects(brief.unit);
-    known.expect(brief.unit);
-    let note = Note { way, runs: 0, moves: lore.way(way).change.moves() };
-    let Note { way, runs, .. } = std::mem::replace(&mut known.note, note);
-    lore.way(way).tally.add_times(u64::from(runs), totals);
-    u64::from(!was_expected)
-}
-
-/// A block or chain comes for the first time in a chunk: nothing is known of its slots, but for those of a chain's blocks that came before.
-#[cold]
-fn forget(lore: &Lore, hand: &mut Hand<'_>, place: u32) {
-    let members = lore.members(place);
-    if members.len() == 0 {
-        lore.words(lore.get(place)).iter().for_each(|word| hand.forget(word.slot));
-    }
-    for member in members.map(|member| lore.get(member)) {
-        if hand.is_new(member.unit) {
-            lore.words(member).iter().for_each(|word| hand.forget(word.slot));
-        }
-    }
 }
 
 /// What was open, which took these words, was left for something else by a way that does not just move the followed register.
@@ -483,10 +488,9 @@ fn forget(lore: &Lore, hand: &mut Hand<'_>, place: u32) {
 fn run_open(
     followed: &mut Followed,
     lore: &Lore,
-    (open, words): (Option<u32>, &[u8]),
+    (open, words): (u32, &[u8]),
     (way, next): (u32, u32),
 ) -> Result<(), Error> {
-    let Some(open) = open else { return Ok(()) };
     match lore.way(way).change {
         Change::Moves(by) => followed.add(by.into()),
         Change::Takes(at, by) => followed.takes(words, at, by),
@@ -516,7 +520,7 @@ fn run(
 fn put_code(columns: &mut [Vec<u8>; COLUMNS], expected: &mut u64, brief: &Brief, code: u64) {
     put_varint(&mut columns[RUNS], std::mem::take(expected));
     put_varint(&mut columns[CODES], code);
-    if code & 1 != 0 {
+    if code & UNIT_MASK == OTHER {
         put_varint(&mut columns[IDS], u64::from(brief.unit.0));
     }
 }

@@ -9,10 +9,10 @@ use crate::bytes::{Cursor, Parse};
 use crate::chain::{MAX_CHAINS, Unit, Which};
 use crate::error::Flaw;
 use crate::flex::get_runs;
-use crate::guess::{EXPECTED, Guesses, Hand};
+use crate::guess::{Guesses, NEXT, NOWHERE, OTHER, Place, SECOND};
 use crate::misses::Misses;
 use crate::pack::{CODES, COLUMNS, FLEX, IDS, MISSES, RUNS};
-use crate::raw_pack::{CODE_BITS, CODE_WORDS, MOST_SILENT};
+use crate::raw_pack::{CODE_BITS, CODE_WORDS, MOST_SILENT, UNIT_BITS, UNIT_MASK};
 use crate::roadmap::{Entry, MAX_BLOCKS, Roadmap};
 use crate::unpack::{BURST, Burst, TOO_MANY};
 
@@ -20,6 +20,8 @@ use crate::unpack::{BURST, Burst, TOO_MANY};
 #[derive(Debug, Default)]
 pub(crate) struct RawUnpacker {
     guesses: Guesses,
+    /// Where the thread is.
+    at: usize,
     /// Executions that are expected before one that has a code; nothing if that was not read yet.
     expected: Option<u64>,
     peeked: Option<Peeked>,
@@ -29,8 +31,8 @@ pub(crate) struct RawUnpacker {
 #[derive(Clone, Copy, Debug)]
 struct Peeked {
     unit: Unit,
-    /// The first number of its code.
-    code: u64,
+    /// The first number of its code, if it is not as expected.
+    code: Option<u64>,
 }
 
 /// The columns that executions are read from.
@@ -47,9 +49,8 @@ const USED: [usize; 4] = [RUNS, CODES, IDS, FLEX];
 impl RawUnpacker {
     /// A chunk begins.
     pub(crate) fn begin(&mut self, roadmap: &Roadmap, bits: u32) {
-        let units = Unit::count(roadmap.len() as u32, roadmap.chains() as u32);
-        self.guesses.begin((units, roadmap.slots()), bits);
-        (self.expected, self.peeked) = (None, None);
+        self.guesses.begin(roadmap.slots(), bits);
+        (self.at, self.expected, self.peeked) = (NOWHERE, None, None);
     }
 
     /// Whether an execution was looked at that is not out yet.
@@ -85,7 +86,7 @@ impl RawUnpacker {
                             return Err(Flaw("it has too many silent blocks in a row"));
                         }
                         burst.blocks.push(id);
-                        self.words(&mut from, (unit, &entry.shape.words), code, roadmap, burst)?;
+                        self.words(&mut from, (unit, &entry.shape.words), code, burst)?;
                         if entry.shape.flexes > 0 {
                             self.flexes(&mut from, entry, burst)?;
                         }
@@ -101,7 +102,7 @@ impl RawUnpacker {
                         let rest = may_follow.checked_sub(blocks.len() as u64 - 1);
                         *may_follow = rest.ok_or(TOO_MANY)?;
                         burst.blocks.extend_from_slice(blocks);
-                        self.words(&mut from, (unit, words), code, roadmap, burst)?;
+                        self.words(&mut from, (unit, words), code, burst)?;
                         continue;
                     }
                     let entry = blocks.first().and_then(|id| roadmap.entry_pc(*id));
@@ -139,6 +140,8 @@ impl RawUnpacker {
             return Ok(Some(peeked));
         }
         if *left == 0 {
+            // A mark comes here.
+            self.at = NOWHERE;
             return Ok(None);
         }
         *left -= 1;
@@ -146,24 +149,23 @@ impl RawUnpacker {
             Some(expected) => expected,
             None => from.runs.varint()?,
         };
-        let mut hand = self.guesses.hand();
-        let at = hand.here();
-        let (place, _) = hand.at(at);
         let none = Flaw("it expects a block where none came before");
         if expected > 0 {
             self.expected = Some(expected - 1);
-            return Ok(Some(Peeked { unit: place.expected().ok_or(none)?, code: 0 }));
+            let unit = self.guesses.follows(self.at, NEXT).ok_or(none)?;
+            return Ok(Some(Peeked { unit, code: None }));
         }
         self.expected = None;
         let code = from.codes.varint()?;
-        if code & 1 != 0 {
-            let unit = from.ids.u32()?;
-            if unit >> 1 >= MAX_BLOCKS.max(MAX_CHAINS) {
-                return Err(Flaw("it needs a block or chain that is not there"));
-            }
-            place.expect(Unit(unit));
+        let unit = match code & UNIT_MASK {
+            told @ (NEXT | SECOND) => self.guesses.follows(self.at, told).ok_or(none)?,
+            OTHER => Unit(from.ids.u32()?),
+            _ => return Err(Flaw("a unit is told in no known way")),
+        };
+        if unit.0 >> 1 >= MAX_BLOCKS.max(MAX_CHAINS) {
+            return Err(Flaw("it needs a block or chain that is not there"));
         }
-        Ok(Some(Peeked { unit: place.expected().ok_or(none)?, code }))
+        Ok(Some(Peeked { unit, code: Some(code) }))
     }
 
     /// Appends the words of an execution.
@@ -172,33 +174,32 @@ impl RawUnpacker {
         &mut self,
         from: &mut Columns<'_>,
         (unit, words): (Unit, &[Word]),
-        code: u64,
-        roadmap: &Roadmap,
+        told: Option<u64>,
         burst: &mut Burst,
     ) -> Parse<()> {
-        let out = &mut burst.words;
-        let mut hand = self.guesses.hand();
-        if hand.is_new(unit) {
-            forget(&mut hand, (unit, words), roadmap);
+        let mut to = self.guesses.places[self.at].next as usize;
+        if told.is_some_and(|code| code & UNIT_MASK != NEXT) {
+            let words = words.iter().map(|word| (word.slot.0, word.taken));
+            (to, _) = self.guesses.turn(self.at, (unit, words), |_| {});
         }
-        let (at, coded) = (hand.here(), self.expected.is_none());
-        let (place, guesses) = hand.at(at);
-        let (mut code, mut mask) = (code >> 1, (1 << CODE_BITS) - 1);
-        if !coded {
-            mask = EXPECTED.into();
+        self.at = to;
+        let Guesses { places, known, words: guesses, .. } = &mut self.guesses;
+        let Place { code: expected, .. } = &mut places[to];
+        let mut code = told.unwrap_or(*expected) & !UNIT_MASK;
+        if words.len() <= CODE_WORDS {
+            *expected = code;
         }
-        for (i, word) in words.iter().enumerate() {
-            if coded && i > 0 && i % CODE_WORDS == 0 {
+        code >>= UNIT_BITS;
+        let known = &mut known[places[to].all()];
+        for (i, known) in known.iter_mut().enumerate() {
+            if i > 0 && i % CODE_WORDS == 0 && told.is_some() {
                 code = from.codes.varint()?;
             }
-            let told = (code & mask) as u32;
+            let told = (code & ((1 << CODE_BITS) - 1)) as u32;
             code >>= CODE_BITS;
-            let misses = &mut from.misses;
-            let written = || misses.next(word.slot.0);
-            out.push(guesses.decode((place, i), (word.slot.0, word.taken), told, written)?);
+            let (misses, slot) = (&mut from.misses, known.slot);
+            burst.words.push(guesses.decode(known, told, || misses.next(slot))?);
         }
-        hand.came(unit);
-        hand.put_back();
         if code == 0 { Ok(()) } else { Err(Flaw("a code tells more words than its block has")) }
     }
 
@@ -212,21 +213,5 @@ impl RawUnpacker {
             }
         }
         Ok(())
-    }
-}
-
-/// A block or chain comes for the first time in a chunk: nothing is known of its slots, but for those of a chain's blocks that came before.
-#[cold]
-fn forget(hand: &mut Hand<'_>, (unit, words): (Unit, &[Word]), roadmap: &Roadmap) {
-    let Which::Chain(number) = unit.which() else {
-        return words.iter().for_each(|word| hand.forget(word.slot.0));
-    };
-    let (blocks, _) = roadmap.chain(number).unwrap_or_default();
-    for id in blocks {
-        if hand.is_new(Unit::block(*id))
-            && let Some(entry) = roadmap.get(*id)
-        {
-            entry.shape.words.iter().for_each(|word| hand.forget(word.slot.0));
-        }
     }
 }

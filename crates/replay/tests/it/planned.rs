@@ -3,7 +3,8 @@
 
 use crate::parts::{Blind, Unfolded};
 use crate::plan::{
-    RCX, RSP, block, call_block, callee, loop_block, put, raw, tail, tell, turn, writer,
+    Numbers, RCX, RSP, at, block, call_block, callee, insn, load, loop_block, put, raw, tail, tell,
+    turn, writer,
 };
 use crate::twin::Twin;
 use ichnos_base::*;
@@ -214,4 +215,48 @@ fn numbers_of_ways_mean_the_same_in_all_replays() {
     wanted.records(&Batch::new(ThreadId(0), 0, &expected)).expect("infallible");
     assert!(sink.blocks > 1000);
     assert!(records(sink.twin) == records(wanted.0.twin));
+}
+
+/// A walk through so many blocks without any order, which comes to more places than a packer knows at a time: what is
+/// stored of it, and its records.
+fn stray(blocks: u64, executions: usize) -> (Vec<u8>, Vec<Record>) {
+    let entry = |n: u64| GuestVa(0x1000 * (n + 1));
+    let (mut numbers, mut bytes, mut all) = (Numbers(9), Vec::new(), Vec::new());
+    let mut now = 0;
+    for _ in 0..executions {
+        let (next, word) = (numbers.below(blocks), 8 * numbers.below(1 << 20));
+        put(&mut bytes, now as u32, &[word]);
+        all.push(Record::insn(entry(now), 4, InsnKind::OTHER));
+        all.push(Record::load(GuestVa(word), 8));
+        all.push(Record::insn(entry(now).offset(4), 2, InsnKind::JUMP));
+        all.push(Record::branch(true, entry(next)));
+        now = next;
+    }
+    // Where the last one goes is not told.
+    all.pop();
+    (bytes, all)
+}
+
+#[test]
+fn more_places_come_back_than_are_known_at_a_time() {
+    const BLOCKS: u64 = 60;
+    let mut writer = writer(u64::MAX);
+    for n in 0..BLOCKS {
+        let steps = vec![
+            Step::Take { register: RCX, width: Width::Eight, slot: Slot(0) },
+            insn(4, InsnKind::OTHER),
+            load(at(RCX, 0)),
+            insn(2, InsnKind::JUMP),
+            Step::Exit { kind: ExitKind::Indirect, target: GuestVa(0) },
+        ];
+        tell(&mut writer, n as u32, &block(0x1000 * (n + 1), Exits::Side, steps)).expect("a block");
+    }
+    let (bytes, all) = stray(BLOCKS, 200_000);
+    writer.raw(&raw(&[], &bytes, Leave::Unknown)).expect("gathered");
+    writer.finish().expect("finished");
+    let reader = Reader::from_bytes(writer.into_inner()).expect("readable");
+    let mut got = Twin::default();
+    Replay::new(&reader).drive(&mut got).expect("replayed");
+    assert_eq!(got.totals, reader.totals());
+    assert!(records(got) == told(&all));
 }
