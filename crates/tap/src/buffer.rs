@@ -76,6 +76,19 @@ impl Header {
         self.buffers.get(..count).unwrap_or(&self.buffers)
     }
 
+    /// The same as far as they may be used now.
+    fn usable(&self) -> &[Descriptor] {
+        let used = self.used();
+        let number = |n: &AtomicU32| n.load(Ordering::Relaxed) as usize;
+        match number(&self.crowd) {
+            0 => used,
+            crowd => {
+                let count = crowd + number(&self.threads) + number(&self.processes);
+                used.get(..count).unwrap_or(used)
+            }
+        }
+    }
+
     /// Makes a free buffer owned; `None` if there is none.
     pub fn take(&self, kind: BufferKind, process: u32, thread: u32) -> Option<u32> {
         // Looking is cheap where many threads look at many buffers; trying to change them is not.
@@ -85,7 +98,7 @@ impl Header {
                     .compare_exchange(FREE, OWNED, Ordering::Acquire, Ordering::Relaxed)
                     .is_ok()
         };
-        let index = self.used().iter().position(free)?;
+        let index = self.usable().iter().position(free)?;
         let d = &self.used()[index];
         d.kind.store(kind.0, Ordering::Relaxed);
         d.process.store(process, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use crate::{Descriptor, ExecSlot, Life};
 /// The first eight bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ichnotap");
 /// The layout's version; both sides must have the same.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// The most buffers there can be.
 pub const MOST_BUFFERS: usize = 2048;
 /// How many processes can wait for an exec at once.
@@ -56,6 +56,9 @@ pub struct Header {
     pub switchable: AtomicU32,
     /// How many processes have said that they end.
     pub ends: AtomicU32,
+    /// How many buffers may be in use beside one for each thread and process that there was; all if this is zero. Few are soon used
+    /// again, while they are in the processors' caches, and more take memory that has to be found first.
+    pub crowd: AtomicU32,
     /// Next ticket for a full buffer.
     pub tickets: AtomicU64,
     /// The latest time that any thread told, in nanoseconds.
@@ -124,6 +127,7 @@ impl Header {
             paused: AtomicU32::new(0),
             switchable: AtomicU32::new(0),
             ends: AtomicU32::new(0),
+            crowd: AtomicU32::new(0),
             tickets: AtomicU64::new(0),
             clock: AtomicU64::new(0),
             lives: [const { Life::new() }; MOST_PROCESSES],

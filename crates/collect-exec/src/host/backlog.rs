@@ -207,6 +207,7 @@ impl Taker {
     pub fn new(backlog: Arc<Backlog>, place: Place) -> Self {
         if place.limit == 0 {
             backlog.lock().mode = Mode::Direct;
+            backlog.channel.use_few();
         }
         let opened = Images::default();
         Self { backlog, place, spool: None, count: 0, writers: None, opened }
@@ -338,6 +339,7 @@ fn begin_spool(channel: &Channel, place: &Place, state: &mut State) -> Option<(A
     state.kept.drain(..).for_each(|taken| channel.free(taken.index, taken.len));
     let Some(spool) = spool else {
         state.mode = Mode::Direct;
+        channel.use_few();
         return None;
     };
     state.mode = Mode::Spooled(spool.path().to_owned());

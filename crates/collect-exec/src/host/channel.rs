@@ -15,6 +15,9 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use crate::sieve::COUNTERS_LEN;
 use crate::words::u64_at;
 
+/// How many buffers are few.
+const FEW: u32 = 64;
+
 /// A mapped tap.
 #[derive(Debug)]
 pub struct Channel {
@@ -141,6 +144,11 @@ impl Channel {
         header.sleeping.store(1, Ordering::SeqCst);
         wait(&header.doorbell, seen, time);
         header.sleeping.store(0, Ordering::SeqCst);
+    }
+
+    /// From now on few buffers are used at a time: whoever reads them frees them soon.
+    pub fn use_few(&self) {
+        self.header().crowd.store(FEW, Ordering::Relaxed);
     }
 
     /// Gives a buffer back of which so many bytes were filled, and wakes one who waits for it: if others woke, too,

@@ -93,6 +93,7 @@ impl Tracee {
         watch: Watch<'_>,
     ) -> Result<Outcome, CollectError<S::Error>> {
         let channel = self.channel();
+        channel.use_few();
         let sifted = self.sieve().map(|sieve| Sifted::new(Arc::clone(&channel), sieve));
         let mut gather = Gather::new(sink, sifted);
         let mut run = Run::new(Arc::clone(&channel), watch);

@@ -83,6 +83,7 @@ impl Stream {
         }
         let (mut held, mut head, mut insns) = (start, self.head, 0);
         while let Some(tag) = words::u32_at(bytes, at) {
+            self.unfetched.need(bytes.get(at..).unwrap_or_default());
             let next = visited.get(tag);
             let end = at + next.len();
             if next.len() == 0 || end > bytes.len() {
