@@ -41,9 +41,11 @@ impl Plan {
                     plan.rounds = count.parse().context("--rounds needs a number")?;
                 }
                 "--elapsed" => plan.elapsed = true,
-                "long" | "stored" | "short" | "start" | "memory" => plan.parts.push(arg.clone()),
+                "long" | "stored" | "waiting" | "short" | "start" | "memory" => {
+                    plan.parts.push(arg.clone());
+                }
                 other => bail!(
-                    "expected --rounds N, --elapsed, long, stored, short, start or memory, found `{other}`"
+                    "expected --rounds N, --elapsed, long, stored, waiting, short, start or memory, found `{other}`"
                 ),
             }
         }
@@ -76,6 +78,10 @@ pub fn print(args: &[String]) -> Result<()> {
     }
     if plan.wants("stored") {
         stored::print(&folder, &ichnos(), plan.rounds)?;
+        println!();
+    }
+    if plan.wants("waiting") {
+        stored::print_waiting(&folder, &ichnos(), plan.rounds)?;
         println!();
     }
     if plan.wants("short") {

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use super::inputs::{self, Size};
+use super::inputs::{self, Program, Size};
 use crate::run;
 
 const FILE: &str = "stored.ichnos";
@@ -45,12 +45,8 @@ pub fn print(folder: &Path, ichnos: &Path, rounds: usize) -> Result<()> {
             println!("{:<10} is not installed", program.name);
             continue;
         }
-        let record = |options: &[&str], until: Until| -> Result<(f64, f64)> {
-            let mut words = vec![ichnos.to_string_lossy().into_owned(), "record".into()];
-            words.extend(options.iter().map(|&option| option.to_owned()));
-            words.extend(["-o", FILE, "--"].map(str::to_owned));
-            words.extend(program.words.iter().cloned());
-            time(folder, &words, until)
+        let record = |options: &[&str], until: Until| {
+            time(folder, &recording(ichnos, options, &program), until)
         };
         let (mut native, mut ended) = (f64::MAX, f64::MAX);
         for round in 0..rounds.max(1) {
@@ -77,6 +73,46 @@ pub fn print(folder: &Path, ichnos: &Path, rounds: usize) -> Result<()> {
     let [ended, complete, waiting] = products.map(|product| (product / f64::from(rows)).exp());
     println!("{:<10} {:>9} {ended:>10.2} {complete:>10.2} {waiting:>10.2}", "geomean", "");
     Ok(())
+}
+
+/// Prints what it costs if the program waits, for inputs that keep it busy for two to five seconds: so much would not fit into a
+/// spool.
+pub fn print_waiting(folder: &Path, ichnos: &Path, rounds: usize) -> Result<()> {
+    println!(
+        "packed and stored while the program waits: elapsed time until the file is complete, over"
+    );
+    println!("the least native time of {rounds} runs\n");
+    println!("{:<10} {:>9} {:>10} {:>10}", "program", "native s", "waiting", "bits/insn");
+    let (mut product, mut rows) = (0.0, 0);
+    for program in inputs::programs(Size::Whole) {
+        if !Path::new(&program.words[0]).exists() {
+            println!("{:<10} is not installed", program.name);
+            continue;
+        }
+        let mut native = f64::MAX;
+        for _ in 0..rounds.max(1) {
+            native = native.min(time(folder, &program.words, Until::Complete)?.0);
+        }
+        let words = recording(ichnos, &["--spool-limit", "0"], &program);
+        let ratio = time(folder, &words, Until::Complete)?.1 / native;
+        let bits = said_bits(folder)?;
+        remove(&folder.join(FILE))?;
+        println!("{:<10} {native:>9.3} {ratio:>10.2} {bits:>10.3}", program.name);
+        std::io::stdout().flush()?;
+        product += ratio.ln();
+        rows += 1;
+    }
+    println!("{:<10} {:>9} {:>10.2}", "geomean", "", (product / f64::from(rows)).exp());
+    Ok(())
+}
+
+/// The words of a command that records a program.
+fn recording(ichnos: &Path, options: &[&str], program: &Program) -> Vec<String> {
+    let mut words = vec![ichnos.to_string_lossy().into_owned(), "record".into()];
+    words.extend(options.iter().map(|&option| option.to_owned()));
+    words.extend(["-o", FILE, "--"].map(str::to_owned));
+    words.extend(program.words.iter().cloned());
+    words
 }
 
 /// Seconds until a command's output ends, which is when its program does, and until it has ended itself.
