@@ -5,32 +5,12 @@
 const LINE: usize = 64;
 const FETCHED: usize = 16 << 10;
 
-/// How much of some bytes was not fetched yet.
-#[derive(Clone, Copy, Debug)]
-pub struct Unfetched(usize);
-
-impl Default for Unfetched {
-    /// All of them.
-    fn default() -> Self {
-        Self(usize::MAX)
-    }
-}
-
-impl Unfetched {
-    /// The first of these bytes, behind which there are no others, is needed next. All lines from there on, for a while, are on
-    /// their way at once then, and not one by one when it is known where the next item begins.
-    #[inline(always)]
-    pub fn need(&mut self, rest: &[u8]) {
-        if rest.len() <= self.0 {
-            self.fetch(rest);
-        }
-    }
-
-    #[inline(never)]
-    fn fetch(&mut self, rest: &[u8]) {
-        let near = rest.get(..FETCHED).unwrap_or(rest);
-        self.0 = rest.len() - near.len();
-        let (lines, _) = near.as_chunks::<LINE>();
-        std::hint::black_box(lines.iter().fold(0, |all, line| all ^ line[0]));
-    }
+/// Looks at some bytes from `at` on: all their lines are on their way at once then, and not one by one when it is known where the
+/// next item begins. How far that went.
+#[inline(never)]
+pub fn fetch(bytes: &[u8], at: usize) -> usize {
+    let end = bytes.len().min(at + FETCHED);
+    let lines = bytes.get(at..end).unwrap_or_default().iter().step_by(LINE);
+    std::hint::black_box(lines.fold(0, |all, byte| all ^ byte));
+    end
 }

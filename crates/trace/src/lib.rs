@@ -85,7 +85,7 @@ pub use block::{Block, Exits, LeftAt, MAX_STEPS, Shape, Tally, Word};
 pub use chain::MAX_CHAINS;
 pub use chunk::{ChunkHeader, ChunkKind, MAX_RAW, MAX_RECORDS};
 pub use error::Error;
-pub use fetch::Unfetched;
+pub use fetch::fetch;
 pub use flex::{Lane, Run};
 pub use guess::Taken;
 pub use header::{Provenance, VERSION};

@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::Leave;
-use ichnos_trace::Register;
 use ichnos_trace::flat::{Brief, Sort};
+use ichnos_trace::{Register, fetch};
 
 use super::book::{Known, MOST_INSNS, Varies};
 use super::stream::{Form, From, Held, Item, Stream, Tell};
@@ -83,7 +83,9 @@ impl Stream {
         }
         let (mut held, mut head, mut insns) = (start, self.head, 0);
         while let Some(tag) = words::u32_at(bytes, at) {
-            self.unfetched.need(bytes.get(at..).unwrap_or_default());
+            if at >= self.fetched {
+                self.fetched = fetch(bytes, at);
+            }
             let next = visited.get(tag);
             let end = at + next.len();
             if next.len() == 0 || end > bytes.len() {

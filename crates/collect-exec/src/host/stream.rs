@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ichnos_base::{BlockId, GuestVa, Leave, Record};
+use ichnos_trace::Register;
 use ichnos_trace::flat::{Brief, NO_REGISTERS, Registers, Sort};
-use ichnos_trace::{Register, Unfetched};
 
 use super::book::{Book, Known, Varies};
 use super::raw::Visited;
@@ -98,8 +98,8 @@ pub struct Stream {
     pub(super) stretch: Range<usize>,
     /// Where in the buffer the last item is that does not go on behind another one.
     pub(super) head: usize,
-    /// What of the buffer was not looked at yet.
-    pub(super) unfetched: Unfetched,
+    /// How far the buffer was fetched.
+    pub(super) fetched: usize,
     /// Executions of the buffer before that were kept back, and how the last of them was left.
     pub(super) kept: Vec<u8>,
     pub(super) kept_leave: Leave,
@@ -143,7 +143,7 @@ impl Stream {
             stack: None,
             stretch: 0..0,
             head: 0,
-            unfetched: Unfetched::default(),
+            fetched: 0,
             kept: Vec::new(),
             kept_leave: Leave::Silent,
             gathered: Gathered::default(),
@@ -158,7 +158,7 @@ impl Stream {
         (book, visited): (&Book, &mut Visited),
         tell: &mut Tell<'_>,
     ) -> Result<(), Broken> {
-        (self.head, self.unfetched) = (usize::MAX, Unfetched::default());
+        (self.head, self.fetched) = (usize::MAX, 0);
         self.take_kept();
         let done = self.items(From { bytes, book }, visited, tell);
         self.end_raw(From { bytes, book });
