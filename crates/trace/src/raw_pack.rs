@@ -268,14 +268,15 @@ impl RawPacker {
             if identifier >= HIGH {
                 break;
             }
-            let next = self.guesses.places[at].next as usize;
-            let (mut to, mut code) = (next, NEXT);
-            if self.guesses.places[next].note.identifier != identifier {
+            // A turn may make all places forgotten.
+            let Place { next, note: Note { lore: open, .. }, .. } = self.guesses.places[at];
+            let (mut to, mut code) = (next as usize, NEXT);
+            if self.guesses.places[to].note.identifier != identifier {
                 let Some(place) = numbers.low(identifier) else { break };
                 if lore.get(place).sort != Sort::Plain {
                     break;
                 }
-                let open = (at != NOWHERE).then_some(self.guesses.places[at].note.lore);
+                let open = (at != NOWHERE).then_some(open);
                 (to, code) = self.turn(lore, at, (identifier, place), open);
             }
             let Guesses { places, known, words: guesses, .. } = &mut self.guesses;
@@ -285,8 +286,7 @@ impl RawPacker {
             let note = place.note;
             if note.moves == ODD {
                 self.followed.add(std::mem::take(&mut moved));
-                let open = (places[at].note.lore, held);
-                run_open(&mut self.followed, lore, open, (note.way, note.lore))?;
+                run_open(&mut self.followed, lore, (open, held), (note.way, note.lore))?;
             } else {
                 moved += i64::from(note.moves);
             }
