@@ -242,17 +242,15 @@ fn more_places_come_back_than_are_known_at_a_time() {
     const BLOCKS: u64 = 60;
     let mut writer = writer(u64::MAX);
     for n in 0..BLOCKS {
-        let mut steps = vec![
+        let steps = vec![
             Step::Take { register: RCX, width: Width::Eight, slot: Slot(0) },
             insn(4, InsnKind::OTHER),
             load(at(RCX, 0)),
+            // What is followed does not just move.
+            Step::Derive { register: RSP, value: Value::And(RSP, !15) },
             insn(2, InsnKind::JUMP),
             Step::Exit { kind: ExitKind::Indirect, target: GuestVa(0) },
         ];
-        if n % 3 == 0 {
-            // What is followed does not just move.
-            steps.insert(3, Step::Derive { register: RSP, value: Value::And(RSP, !15) });
-        }
         tell(&mut writer, n as u32, &block(0x1000 * (n + 1), Exits::Side, steps)).expect("a block");
     }
     let (bytes, all) = stray(BLOCKS, 200_000);
