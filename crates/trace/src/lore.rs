@@ -56,8 +56,8 @@ pub(crate) type Plans = Arc<RwLock<Vec<Told>>>;
 pub(crate) struct Brief {
     pub(crate) unit: Unit,
     first_word: u32,
-    pub(crate) first_way: u32,
-    pub(crate) ways: u16,
+    first_way: u32,
+    ways: u16,
     words: u16,
     /// Bytes of its words.
     pub(crate) len: u16,
@@ -335,7 +335,7 @@ impl Lore {
     }
 
     /// The places of a chain's blocks; none for a block.
-    pub(crate) fn members(&self, place: u32) -> impl ExactSizeIterator<Item = u32> {
+    fn members(&self, place: u32) -> impl Iterator<Item = u32> {
         let whole = self.whole(place);
         let members = &self.members[whole.first_member as usize..][..whole.members as usize];
         members.iter().map(|member| member.0)

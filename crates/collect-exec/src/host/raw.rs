@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::Leave;
+use ichnos_trace::Register;
 use ichnos_trace::flat::{Brief, Sort};
-use ichnos_trace::{Register, fetch};
 
 use super::book::{Known, MOST_INSNS, Varies};
 use super::stream::{Form, From, Held, Item, Stream, Tell};
@@ -44,6 +44,20 @@ impl Visit {
     const fn goes_on(self) -> bool {
         self.0 & Self::GOES_ON != 0
     }
+}
+
+/// Bytes of a processor's cache line, and how many are fetched at a time: few enough to stay in its first cache.
+const LINE: usize = 64;
+const FETCHED: usize = 16 << 10;
+
+/// Looks at some bytes from `at` on, which another processor has stored: all their lines are on their way at once then, and not one
+/// by one when it is known where the next item begins. How far that went.
+#[inline(never)]
+fn fetch(bytes: &[u8], at: usize) -> usize {
+    let end = bytes.len().min(at + FETCHED);
+    let lines = bytes.get(at..end).unwrap_or_default().iter().step_by(LINE);
+    std::hint::black_box(lines.fold(0, |all, byte| all ^ byte));
+    end
 }
 
 impl Visited {
