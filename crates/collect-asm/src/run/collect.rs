@@ -2,12 +2,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::{HashMap, HashSet};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use ichnos_base::{
-    Batch, Code, EndStatus, Event, GapReason, GuestVa, Mode, Plan as Planned, ProcessId, Raw, Sink,
-    ThreadId, ThreadStart,
+    Batch, Chain, Code, EndStatus, Event, GapReason, GuestVa, Mode, Plan as Planned, ProcessId,
+    Raw, Sink, ThreadId, ThreadStart,
 };
 use ichnos_rt::{Clock, Context, Pool};
 use ichnos_sync::Held;
@@ -16,6 +15,7 @@ use super::Config;
 use super::images::Images;
 use super::maps::Mapped;
 use super::message::{Buffers, Message, Moment, Where};
+use super::names::Names;
 use super::raw::{Changed, Gathered, is_planned, silent, steps};
 use super::reading::Reading;
 use super::sides::{Plan, Side};
@@ -39,7 +39,8 @@ pub(crate) struct Collector<'a, S: Sink> {
     pool: Arc<Pool>,
     processes: HashMap<u32, Process>,
     threads: HashMap<u32, Thread>,
-    bytes: Rc<Vec<u8>>,
+    /// The words that are being read.
+    bytes: Vec<u8>,
 }
 
 /// What is handed to the sink.
@@ -67,8 +68,8 @@ struct Process {
     shared: bool,
     /// Its threads, by their handles.
     handles: HashMap<u64, u32>,
-    /// How many blocks were planned, or could have been, of programs that it had before.
-    base: u32,
+    /// What its blocks are called, if executions are told as they were stored.
+    names: Names,
 }
 
 impl Process {
@@ -143,7 +144,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             () if sink.takes_raw() => Made::Nothing,
             () => Made::All,
         };
-        let raw = (made == Made::Nothing).then(Gathered::new);
+        let raw = (made == Made::Nothing).then(Gathered::default);
         let out = Out { records, insns: 0, made };
         let silent = HashSet::new();
         let told = Told { sink, out, raw, silent, insns: 0, go_on: true, plan, clock };
@@ -164,8 +165,8 @@ impl<'a, S: Sink> Collector<'a, S> {
             Message::Exec { thread, path } => self.exec(*thread, path)?,
             Message::Program { process, images } => {
                 let before = self.processes.get(process);
-                let base = before.map_or(0, |p| p.base + p.images.next().block);
-                let mut known = Process { images: images.clone(), base, ..Process::default() };
+                let names = before.map_or_else(Names::default, |p| Names::after(&p.names));
+                let mut known = Process { images: images.clone(), names, ..Process::default() };
                 for copy in images.all() {
                     known.learn(copy);
                 }
@@ -374,7 +375,7 @@ impl<'a, S: Sink> Collector<'a, S> {
     /// Plays what is held as far as is known from where the thread is.
     fn settle(&mut self, thread: u32, lane: Context, at: Where) -> Result<(), S::Error> {
         let Some(state) = self.threads.get_mut(&thread) else { return Ok(()) };
-        let Some(process) = self.processes.get(&state.process) else { return Ok(()) };
+        let Some(process) = self.processes.get_mut(&state.process) else { return Ok(()) };
         let Some(of) = state.lanes.get_mut(&lane) else { return Ok(()) };
         let Some(mut held) = of.held.take() else { return Ok(()) };
         let Some(block) = process.images.block(held.block) else { return Ok(()) };
@@ -391,7 +392,7 @@ impl<'a, S: Sink> Collector<'a, S> {
         let Some(mut of) = state.lanes.remove(&lane) else { return Ok(()) };
         let played = self.told.play(
             thread,
-            (state, &mut of),
+            (state, &mut of, &mut process.names),
             (number, block, held.words.as_slice()),
             done,
             until,
@@ -427,26 +428,17 @@ impl<'a, S: Sink> Collector<'a, S> {
         }
         let start = of.parsed;
         let len = usize::try_from(to.saturating_sub(start)).unwrap_or(0);
-        let bytes = Rc::make_mut(&mut self.bytes);
-        bytes.resize(len + BEHIND, 0);
-        let Some(bytes) = bytes.get_mut(..len) else { return Ok(()) };
+        self.bytes.resize(len + BEHIND, 0);
+        let Some(bytes) = self.bytes.get_mut(..len) else { return Ok(()) };
         if !self.pool.read(base + start, bytes) {
             return Err(broken(thread, start, "the words lie outside the buffer"));
         }
         of.parsed = to.max(start);
-        let Process { images, tables, shared, handles, base } = process;
-        let alone = !*shared;
-        if let Some(raw) = &mut self.told.raw {
-            raw.read(Rc::clone(&self.bytes), *base);
-        }
-        let bytes = &self.bytes;
-        let mut reading = Reading { images, tables, start, bytes, len, alone, handles };
+        let Process { images, tables, names, shared, handles } = process;
+        let (bytes, alone) = (&*self.bytes, !*shared);
+        let mut reading = Reading { images, tables, names, start, bytes, len, alone, handles };
         reading.all(thread, state, lane, &mut self.told)?;
-        self.told.flush(thread, state)?;
-        if let Some(raw) = &mut self.told.raw {
-            raw.read(Rc::default(), *base);
-        }
-        Ok(())
+        self.told.flush(thread, state)
     }
 }
 
@@ -465,7 +457,7 @@ impl<S: Sink> Told<'_, S> {
     pub(super) fn play(
         &mut self,
         thread: u32,
-        (state, of): (&mut Thread, &mut Lane),
+        (state, of, names): (&mut Thread, &mut Lane, &mut Names),
         (number, block, words): (usize, &Block, &[u8]),
         (done, turns): (Done, usize),
         until: Until,
@@ -485,8 +477,8 @@ impl<S: Sink> Told<'_, S> {
                 raw.open(&known, state.changes_to_tell(of));
             }
             match block.payload {
-                Some(_) => raw.put_varying((number, block), words, &out.records),
-                None => raw.put_turns(number, words, (turns, block.turns)),
+                Some(_) => raw.put_varying((names.block(number), block), words, &out.records),
+                None => raw.put_turns(names, number, words, (turns, block.turns)),
             }
             raw.leads(at);
             self.out.insns += out.insns;
@@ -505,9 +497,12 @@ impl<S: Sink> Told<'_, S> {
     pub(super) fn planned(
         &mut self,
         state: &Thread,
+        names: &mut Names,
         (number, block): (usize, &Block),
     ) -> Result<(), S::Error> {
-        let Some(raw) = &self.raw else { return Ok(()) };
+        if self.raw.is_none() {
+            return Ok(());
+        }
         let process = ProcessId(state.process);
         if self.silent.insert(state.process) {
             for (identifier, steps) in silent() {
@@ -516,7 +511,7 @@ impl<S: Sink> Told<'_, S> {
                 self.go_on &= self.sink.plan(&plan).map_err(RecordError::Sink)?;
             }
         }
-        let (identifier, entry) = (raw.identifier(number), block.entry);
+        let (identifier, entry) = (names.plan(number, block), block.entry);
         let (steps, code) = (&*steps(block), &*block.code);
         let plan = Planned { identifier, process, entry, steps, code };
         self.go_on &= self.sink.plan(&plan).map_err(RecordError::Sink)?;
@@ -525,10 +520,15 @@ impl<S: Sink> Told<'_, S> {
 
     pub(super) fn flush(&mut self, thread: u32, state: &mut Thread) -> Result<(), S::Error> {
         if let Some(raw) = self.raw.as_mut().filter(|raw| !raw.is_empty()) {
+            let process = ProcessId(state.process);
+            for (identifier, blocks) in &raw.fresh {
+                let chain = Chain { identifier: *identifier, process, blocks };
+                self.go_on &= self.sink.chain(&chain).map_err(RecordError::Sink)?;
+            }
             let (bytes, registers, leave) = raw.all();
             let told = Raw {
                 thread: ThreadId(thread),
-                process: ProcessId(state.process),
+                process,
                 insns_before: state.insns,
                 insns: self.out.insns,
                 registers: Some(registers),

@@ -10,7 +10,7 @@ use super::syncing::is_passed_over;
 impl Reading<'_> {
     /// The block that is held made a system call.
     pub(super) fn asked<S: Sink>(
-        &self,
+        &mut self,
         [number, args @ ..]: [u64; 7],
         place: &mut Place,
         (state, of): (&mut Thread, &mut Lane),

@@ -19,6 +19,7 @@ mod library;
 mod loading;
 mod maps;
 mod message;
+mod names;
 mod process;
 mod raw;
 mod reading;

@@ -1,12 +1,10 @@
 //! What threads stored, for sinks that take it so: blocks are told once, as plans, and executions as their words. The collector
 //! follows the registers, so that any stretch can be understood without what came before, and makes no records.
 //!
-//! Words lie in a buffer almost as sinks want them. Loops that are one block are taken apart: each turn is an execution.
+//! Words lie in a buffer almost as sinks want them. Loops that are one block are taken apart: each turn is an execution. What
+//! often comes together is one execution again (`names.rs`).
 //! Registers that were told by something else than words are set by executions of *silent* blocks.
 // SPDX-License-Identifier: MIT OR Apache-2.0
-
-use std::ops::Range;
-use std::rc::Rc;
 
 use ichnos_base::{
     AccessFlags, Address, ExitKind, GuestVa, Leave, Record, Ref, RefKind, Register, Slot, Step,
@@ -15,10 +13,10 @@ use ichnos_base::{
 use ichnos_lift::FS;
 use ichnos_trace::MAX_STEPS;
 
+use super::names::{Fresh, Names};
 use super::stream::turns_of;
-use super::table::Tables;
+use super::table::{Link, Tables};
 use crate::code::{Block, Exit, Op, TAG, TARGET};
-use crate::note::u32_at;
 
 /// How many registers are known across blocks.
 pub(super) const KNOWN_LEN: usize = 18;
@@ -61,34 +59,21 @@ pub(super) enum Changed {
 }
 
 /// Executions of one thread, until they are told.
+#[derive(Default)]
 pub(super) struct Gathered {
-    /// The words that are being read.
-    source: Rc<Vec<u8>>,
-    /// What of them comes behind `bytes`, as it is.
-    stretch: Range<usize>,
     bytes: Vec<u8>,
+    /// Chains among them of which the sink was not told.
+    pub(super) fresh: Vec<Fresh>,
     /// The registers before.
     registers: Vec<(Register, u64)>,
     /// Where the last one led to.
     next: GuestVa,
-    /// What is added to identifiers: programs that a process had before have used others.
-    base: u32,
 }
 
 impl Gathered {
-    pub(super) fn new() -> Self {
-        let (source, stretch, bytes, registers) = Default::default();
-        Self { source, stretch, bytes, registers, next: GuestVa(0), base: 0 }
-    }
-
-    /// Words are read, of a program whose identifiers begin behind `base`. Nothing is gathered.
-    pub(super) fn read(&mut self, source: Rc<Vec<u8>>, base: u32) {
-        (self.source, self.base) = (source, base);
-    }
-
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.stretch.is_empty() && self.bytes.is_empty()
+        self.bytes.is_empty()
     }
 
     /// Begins with these registers, of which some have to be told.
@@ -100,56 +85,67 @@ impl Gathered {
             Changed::Stack => (SET_STACK, &[known[STACK_AT], known[FS_AT]]),
             Changed::All => (SET_ALL, known),
         };
-        self.bytes.extend(identifier.to_le_bytes());
+        self.bytes.extend_from_slice(&identifier.to_le_bytes());
         values.iter().for_each(|value| self.bytes.extend(value.to_le_bytes()));
     }
 
-    /// Adds the executions of the blocks that lie there in the words; the last led to `next`. Whether any of them is a loop must be
-    /// known.
+    /// Adds the executions of a chain of blocks, of which the first one's words begin with these.
     #[inline]
-    pub(super) fn put(
+    pub(super) fn put_chain(
         &mut self,
-        tables: &Tables,
-        at: Range<usize>,
-        (next, has_loops): (GuestVa, bool),
+        (tables, names): (&Tables, &mut Names),
+        link: Link,
+        words: &[u8],
     ) {
-        self.next = next;
-        if has_loops || self.base != 0 {
-            return self.put_each(tables, at, next);
+        let Some((identifier, parts)) = names.chain(link, tables, &mut self.fresh) else {
+            return self.put_each((tables, names), &tables.path(link), words);
+        };
+        self.bytes.extend_from_slice(&identifier.to_le_bytes());
+        for &(from, len) in parts {
+            let part = words.get(from as usize..).and_then(|words| words.get(..len as usize));
+            self.bytes.extend_from_slice(part.unwrap_or_default());
         }
-        if self.stretch.end != at.start || self.stretch.is_empty() {
-            self.put_stretch();
-            self.stretch.start = at.start;
-        }
-        self.stretch.end = at.end;
     }
 
-    #[inline(never)]
-    fn put_each(&mut self, tables: &Tables, at: Range<usize>, next: GuestVa) {
-        let source = Rc::clone(&self.source);
-        let mut start = at.start;
-        let get = |at: usize| {
-            let number = (u32_at(&source, at)? as usize).wrapping_sub(1);
-            Some((number, tables.get(number)?))
-        };
-        while start < at.end
-            && let Some((number, extent)) = get(start)
-        {
-            let end = start + TAG + extent.len;
-            let next = if end < at.end { get(end).map_or(next, |(_, e)| e.entry) } else { next };
-            let turns = turns_of(extent.turns, None, next == extent.entry);
-            let words = source.get(start + TAG..end).unwrap_or_default();
-            self.put_turns(number, words, (turns, extent.turns));
-            start = end;
+    /// The same, one block after the other.
+    #[cold]
+    fn put_each(
+        &mut self,
+        (tables, names): (&Tables, &mut Names),
+        path: &[usize],
+        mut words: &[u8],
+    ) {
+        for pair in path.windows(2) {
+            let (Some(block), Some(next)) = (tables.get(pair[0]), tables.get(pair[1])) else {
+                return;
+            };
+            let turns = turns_of(block.turns, None, next.entry == block.entry);
+            let these = words.get(..block.len).unwrap_or_default();
+            self.put_turns(names, pair[0], these, (turns, block.turns));
+            words = words.get(block.len + TAG..).unwrap_or_default();
         }
     }
 
     /// Adds so many finished turns of a block, which has so many at the most, and the one that was left.
-    pub(super) fn put_turns(&mut self, number: usize, words: &[u8], (turns, most): (usize, usize)) {
-        self.put_stretch();
-        let (each, identifier) = (words.len() / most.max(1), self.identifier(number));
-        for turn in 0..(turns + 1).min(most) {
-            self.bytes.extend(identifier.to_le_bytes());
+    #[inline]
+    pub(super) fn put_turns(
+        &mut self,
+        names: &mut Names,
+        number: usize,
+        words: &[u8],
+        (turns, most): (usize, usize),
+    ) {
+        let (each, turns) = (words.len() / most.max(1), (turns + 1).min(most));
+        if turns > 1
+            && let Some(identifier) = names.turns(number, turns, &mut self.fresh)
+        {
+            self.bytes.extend_from_slice(&identifier.to_le_bytes());
+            self.bytes.extend_from_slice(words.get(..turns * each).unwrap_or_default());
+            return;
+        }
+        let identifier = names.block(number);
+        for turn in 0..turns {
+            self.bytes.extend_from_slice(&identifier.to_le_bytes());
             let words = words.get(turn * each..(turn + 1) * each);
             self.bytes.extend_from_slice(words.unwrap_or_default());
         }
@@ -158,12 +154,11 @@ impl Gathered {
     /// Adds an execution of a block whose accesses vary: these.
     pub(super) fn put_varying(
         &mut self,
-        (number, block): (usize, &Block),
+        (identifier, block): (u32, &Block),
         words: &[u8],
         records: &[Record],
     ) {
-        self.put_stretch();
-        self.bytes.extend(self.identifier(number).to_le_bytes());
+        self.bytes.extend_from_slice(&identifier.to_le_bytes());
         let mut words = words;
         for op in &block.ops {
             let len = match op {
@@ -186,30 +181,15 @@ impl Gathered {
         self.next = next;
     }
 
-    /// The identifier of a block.
-    pub(super) fn identifier(&self, number: usize) -> u32 {
-        self.base.wrapping_add(number as u32).wrapping_add(1)
-    }
-
-    fn put_stretch(&mut self) {
-        let stretch = std::mem::take(&mut self.stretch);
-        self.bytes.extend_from_slice(self.source.get(stretch).unwrap_or_default());
-    }
-
     /// All executions, the registers before them, and how the last was left.
-    pub(super) fn all(&mut self) -> (&[u8], &[(Register, u64)], Leave) {
-        if !self.bytes.is_empty() {
-            self.put_stretch();
-        }
-        let whole = self.source.get(self.stretch.clone()).unwrap_or_default();
-        let bytes = if self.bytes.is_empty() { whole } else { &self.bytes };
-        (bytes, &self.registers, Leave::Next(self.next))
+    pub(super) fn all(&self) -> (&[u8], &[(Register, u64)], Leave) {
+        (&self.bytes, &self.registers, Leave::Next(self.next))
     }
 
     /// They were told.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
-        self.stretch = 0..0;
+        self.fresh.clear();
     }
 }
 

@@ -8,6 +8,7 @@ use ichnos_rt::Context;
 
 use super::collect::{BATCH, Lane, MANY, Result, Thread, Told, broken};
 use super::images::Images;
+use super::names::Names;
 use super::raw::{Changed, is_planned};
 use super::stream::{Done, Held, Played, Until, turns, turns_of};
 use super::syncing::{Arguments, Results};
@@ -27,6 +28,7 @@ const UNEVEN: u64 = 2;
 pub(super) struct Reading<'a> {
     pub(super) images: &'a Images,
     pub(super) tables: &'a mut Tables,
+    pub(super) names: &'a mut Names,
     pub(super) start: u64,
     /// The words, of which so many count.
     pub(super) bytes: &'a [u8],
@@ -116,7 +118,7 @@ impl Reading<'_> {
 
     /// The block before was left for `next`.
     pub(super) fn close<S: Sink>(
-        &self,
+        &mut self,
         next: GuestVa,
         place: &mut Place,
         (state, of): (&mut Thread, &mut Lane),
@@ -125,35 +127,20 @@ impl Reading<'_> {
         let left = place.left.take();
         let until = Until::Next(next);
         let played = if let Some((before, words)) = place.held.take() {
-            let rest = self.bytes.get(words..).unwrap_or_default();
-            let fresh = told.is_fresh().then(|| of.shadow.known());
-            let out = &mut told.out;
-            if let Some(at) = of.shadow.pass(self.tables, before, (rest, left, next), out) {
-                state.at = Some(at);
-                if let Some(raw) = &mut told.raw
-                    && let Some(Extent { len, turns: most, entry, .. }) = self.tables.get(before)
-                {
-                    fresh.inspect(|known| raw.open(known, state.changes_to_tell(of)));
-                    if left.is_some() {
-                        let turns = turns_of(most, left, next == entry);
-                        raw.put_turns(before, rest.get(..len).unwrap_or_default(), (turns, most));
-                    } else {
-                        raw.put(self.tables, words - TAG..words + len, (next, most > 1));
-                    }
-                    raw.leads(at);
-                }
+            if self.pass((before, words, left), next, (state, of), told).is_some() {
                 return Ok(());
             }
             let Some(previous) = self.images.block(before) else { return Ok(()) };
             let words = self.bytes.get(words..words + previous.len).unwrap_or_default();
             let done = (Done::nothing(previous), turns(previous, left, next));
-            told.play(place.thread, (state, of), (before, previous, words), done, until)?
+            let block = (before, previous, words);
+            told.play(place.thread, (state, of, self.names), block, done, until)?
         } else if let Some(held) = of.held.take() {
             let previous = self.images.block(held.block);
             let previous = previous.ok_or_else(|| self.bad(place, "there is no such block"))?;
             let done = (held.done, turns(previous, left, next));
             let block = (held.block, previous, held.words.as_slice());
-            told.play(place.thread, (state, of), block, done, until)?
+            told.play(place.thread, (state, of, self.names), block, done, until)?
         } else {
             return Ok(());
         };
@@ -197,7 +184,7 @@ impl Reading<'_> {
             // What cannot be planned is told by its records.
             if told.raw.is_none() || is_planned(block) {
                 self.tables.meet(number, block, told.out.made);
-                told.planned(state, (number, block))?;
+                told.planned(state, self.names, (number, block))?;
             } else {
                 self.tables.meet_steps(number);
             }
@@ -225,54 +212,91 @@ impl Reading<'_> {
         while told.out.records.len() < BATCH
             && told.out.insns < MANY
             && at + TAG <= self.len
-            && let Some(tag) = u32_at(self.bytes, at)
-            && let number = (tag as usize).wrapping_sub(1)
-            && let Some(Extent { entry, len, turns: _, is_event, is_new: false }) =
-                self.tables.get(number)
+            && let Some(mut tag) = u32_at(self.bytes, at)
         {
-            let fresh = told.is_fresh().then(|| of.shadow.known());
-            let rest = self.bytes.get(words..).unwrap_or_default();
-            let images = self.images;
-            let blocks = |number: usize| images.block(number);
-            let with: (&dyn Fn(usize) -> _, _) = (&blocks, told.out.made);
-            if link.is_some() {
-                // A chain that ended here did not know what follows.
-                self.tables.followed((link.take(), before), number, with);
-            }
-            if let Some(chain) = self.tables.longest(before, rest, self.len - words)
-                && let Some(reached) = of.shadow.pass_chain(self.tables, chain, rest, &mut told.out)
-            {
-                state.at = Some(reached.entry);
-                of.side.seen += reached.events;
-                if let Some(raw) = &mut told.raw {
-                    fresh.inspect(|known| raw.open(known, state.changes_to_tell(of)));
-                    let these = words - TAG..words + reached.words - TAG;
-                    raw.put(self.tables, these, (reached.entry, reached.has_loops));
+            let left = turns_of_tag(tag);
+            if left.is_some() {
+                // If there is nothing behind it yet, this is told again.
+                let Some(behind) = u32_at(self.bytes, at + TAG) else { break };
+                if at + 2 * TAG > self.len {
+                    break;
                 }
-                (before, at) = (reached.number, words + reached.end);
-                words += reached.words;
-                link = Some(chain);
-                continue;
+                (at, tag) = (at + TAG, behind);
             }
-            self.tables.followed((None, before), number, with);
-            let played = of.shadow.pass(self.tables, before, (rest, None, entry), &mut told.out);
-            let Some(to) = played else { break };
-            state.at = Some(to);
-            if let Some(raw) = &mut told.raw {
-                fresh.inspect(|known| raw.open(known, state.changes_to_tell(of)));
-                let is_loop = self.tables.get(before).is_some_and(|extent| extent.turns > 1);
-                raw.put(self.tables, words - TAG..at, (entry, is_loop));
-                raw.leads(to);
+            let number = (tag as usize).wrapping_sub(1);
+            let Some(next @ Extent { is_new: false, .. }) = self.tables.get(number) else {
+                place.left = left;
+                break;
+            };
+            if left.is_none() {
+                let fresh = told.is_fresh().then(|| of.shadow.known());
+                let rest = self.bytes.get(words..).unwrap_or_default();
+                let images = self.images;
+                let blocks = |number: usize| images.block(number);
+                let with: (&dyn Fn(usize) -> _, _) = (&blocks, told.out.made);
+                if link.is_some() {
+                    // A chain that ended here did not know what follows.
+                    self.tables.followed((link.take(), before), number, with);
+                }
+                if let Some(chain) = self.tables.longest(before, rest, self.len - words)
+                    && let Some(reached) =
+                        of.shadow.pass_chain(self.tables, chain, rest, &mut told.out)
+                {
+                    state.at = Some(reached.entry);
+                    of.side.seen += reached.events;
+                    if let Some(raw) = &mut told.raw {
+                        fresh.inspect(|known| raw.open(known, state.changes_to_tell(of)));
+                        raw.put_chain((self.tables, self.names), chain, rest);
+                        raw.leads(reached.entry);
+                    }
+                    (before, at) = (reached.number, words + reached.end);
+                    words += reached.words;
+                    link = Some(chain);
+                    continue;
+                }
+                self.tables.followed((None, before), number, with);
             }
-            if to != entry {
+            link = None;
+            let from = (before, words, left);
+            let Some(to) = self.pass(from, next.entry, (state, of), told) else {
+                place.left = left;
+                break;
+            };
+            if to != next.entry {
                 told.gap(place.thread, state)?;
             }
-            of.side.seen += u64::from(is_event);
+            of.side.seen += u64::from(next.is_event);
             (before, words) = (number, at + TAG);
-            at += TAG + len;
+            at += TAG + next.len;
         }
         (place.held, place.at) = (Some((before, words)), at);
         Ok(())
+    }
+
+    /// Passes by a block whose words lie there, after so many turns if that was told, on to the next; where it really led. Nothing if
+    /// it has no table.
+    #[inline]
+    fn pass<S: Sink>(
+        &mut self,
+        (number, words, left): (usize, usize, Option<usize>),
+        next: GuestVa,
+        (state, of): (&mut Thread, &mut Lane),
+        told: &mut Told<'_, S>,
+    ) -> Option<GuestVa> {
+        let words = self.bytes.get(words..).unwrap_or_default();
+        let fresh = told.is_fresh().then(|| of.shadow.known());
+        let to = of.shadow.pass(self.tables, number, (words, left, next), &mut told.out)?;
+        state.at = Some(to);
+        if let Some(raw) = &mut told.raw
+            && let Some(block) = self.tables.get(number)
+        {
+            fresh.inspect(|known| raw.open(known, state.changes_to_tell(of)));
+            let turns = turns_of(block.turns, left, next == block.entry);
+            let words = words.get(..block.len).unwrap_or_default();
+            raw.put_turns(self.names, number, words, (turns, block.turns));
+            raw.leads(to);
+        }
+        Some(to)
     }
 
     /// References that follow each other.
@@ -303,7 +327,7 @@ impl Reading<'_> {
 
     /// Takes what is no block; answers how many bytes it has.
     fn event<S: Sink>(
-        &self,
+        &mut self,
         tag: u32,
         place: &mut Place,
         (state, of): (&mut Thread, &mut Lane),

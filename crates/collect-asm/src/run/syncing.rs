@@ -32,7 +32,7 @@ impl Reading<'_> {
 
     /// A function was called by the block that is held.
     pub(super) fn called<S: Sink>(
-        &self,
+        &mut self,
         (number, Arguments([ticks, object, second, rsp])): (u32, Arguments),
         place: &mut Place,
         (state, of): (&mut Thread, &mut Lane),

@@ -66,13 +66,19 @@ struct Node {
     events: u32,
     head: Head,
     returns: Range<u32>,
-    /// Whether there is a loop among the blocks without the last.
-    has_loops: bool,
 }
 
 /// A node that was reached.
 #[derive(Clone, Copy)]
 pub(in crate::run) struct Link(u32);
+
+impl Link {
+    /// Its place among all.
+    #[inline]
+    pub(in crate::run) const fn place(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// What is to be known of a chain that was played.
 pub(in crate::run) struct Reached {
@@ -83,8 +89,6 @@ pub(in crate::run) struct Reached {
     pub(in crate::run) words: usize,
     pub(in crate::run) end: usize,
     pub(in crate::run) events: u64,
-    /// Whether there is a loop among the others.
-    pub(in crate::run) has_loops: bool,
 }
 
 impl Chains {
@@ -113,6 +117,21 @@ impl Tables {
         found
     }
 
+    /// The numbers of the blocks of a chain, in order.
+    pub(in crate::run) fn path(&self, link: Link) -> Vec<usize> {
+        let mut path = Vec::new();
+        let mut at = Some(link.0);
+        while let Some(node) = at.and_then(|at| self.chains.nodes.get(at as usize)) {
+            path.push(node.number as usize);
+            if node.parent.is_none() {
+                path.push(node.root as usize);
+            }
+            at = node.parent;
+        }
+        path.reverse();
+        path
+    }
+
     /// Plays a chain; nothing, and nothing is changed, if `inside` is not sure of a return address.
     #[inline(always)]
     pub(in crate::run) fn play_chain(
@@ -138,7 +157,6 @@ impl Tables {
             words: node.at as usize,
             end: node.end as usize,
             events: u64::from(node.events),
-            has_loops: node.has_loops,
         })
     }
 
@@ -204,7 +222,6 @@ impl Tables {
         let (entry, len, event) = (met.entry, met.len, met.event);
         let at = before + blocks(last)?.len + TAG;
         let mut maker = Maker::chain(&path, entry, (made, TAG))?;
-        let has_loops = path.iter().any(|block| block.turns > 1);
         maker.drop_unused(Last::Fixed(entry));
         let returns = append(&mut self.chains.returns, std::mem::take(&mut maker.returns))?;
         Some(Node {
@@ -217,7 +234,6 @@ impl Tables {
             events: events + u32::from(event),
             head: self.keep(maker, Last::Fixed(entry))?,
             returns,
-            has_loops,
         })
     }
 }

@@ -323,12 +323,33 @@ impl<'a> Maker<'a> {
             Value::ShiftLeft(r, n) => Value::ShiftLeft(self.operand(r)?, n),
             Value::ShiftRight(r, n) => Value::ShiftRight(self.operand(r)?, n),
             Value::ShiftRightSigned(r, n) => Value::ShiftRightSigned(self.operand(r)?, n),
-            Value::Low32(r) => Value::Low32(self.operand(r)?),
+            Value::Low32(r) => {
+                let place = self.ask(r);
+                let whole = self.whole(place);
+                Value::Low32(Register(self.bare(whole)?))
+            }
             Value::Low32Signed(r) => Value::Low32Signed(self.operand(r)?),
         };
         let slot = self.slot()?;
         self.sets.push(Set::Value(slot, of));
         Some(Place::of_slot(slot))
+    }
+
+    /// Of what is at a place, or something with the same lower half, which is computed from less.
+    fn whole(&self, place: Place) -> Place {
+        let halved = |set: &Set| match set {
+            Set::Value(slot, Value::Low32(of)) if *slot == place.base => Some(of.0),
+            _ => None,
+        };
+        let Some(of) = self.sets.iter().find_map(halved).filter(|_| place.index == ZERO) else {
+            return place;
+        };
+        let summed = |set: &Set| match set {
+            Set::Sum(slot, sum) if *slot == of => Some(*sum),
+            _ => None,
+        };
+        let sum = self.sets.iter().find_map(summed).unwrap_or(Place::of_slot(of));
+        Place { disp: sum.disp.wrapping_add(place.disp), ..sum }
     }
 
     fn operand(&mut self, register: Register) -> Option<Register> {
@@ -443,18 +464,18 @@ fn registers(value: Value) -> Vec<u8> {
 /// The sum of places and of one that counts several times, with this constant; nothing if it has more than two slots, or
 /// both count several times.
 fn joined(places: [Place; 2], (index, times): (Place, u8), disp: u64) -> Option<Place> {
-    let mut sum = Place::constant(disp);
+    let mut terms = [(ZERO, 0_u8); 2];
     let multiplied = index.terms().map(|(slot, scale)| (slot, scale.checked_mul(times)));
     let plain = places.into_iter().flat_map(Place::terms).map(|(slot, scale)| (slot, Some(scale)));
     for (slot, scale) in plain.chain(multiplied) {
-        let scale = scale?;
-        if scale == 1 && sum.base == ZERO {
-            sum.base = slot;
-        } else if sum.index == ZERO {
-            (sum.index, sum.scale) = (slot, scale);
-        } else {
-            return None;
-        }
+        let term = terms.iter_mut().find(|term| [slot, ZERO].contains(&term.0))?;
+        *term = (slot, term.1.checked_add(scale?)?);
     }
-    Some(sum)
+    let [(base, once), (index, scale)] = terms;
+    match (once, scale) {
+        (0 | 1, 0) => Some(Place { disp, ..Place::of_slot(base) }),
+        (0 | 1, _) => Some(Place { base, index, scale, disp }),
+        (_, 0 | 1) => Some(Place { base: index, index: base, scale: once, disp }),
+        _ => None,
+    }
 }
