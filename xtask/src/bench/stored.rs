@@ -115,6 +115,11 @@ fn recording(ichnos: &Path, options: &[&str], program: &Program) -> Vec<String> 
     words
 }
 
+/// Seconds until a command has ended.
+pub fn elapsed(folder: &Path, words: &[String]) -> Result<f64> {
+    Ok(time(folder, words, Until::Complete)?.1)
+}
+
 /// Seconds until a command's output ends, which is when its program does, and until it has ended itself.
 fn time(folder: &Path, words: &[String], until: Until) -> Result<(f64, f64)> {
     let mut command = Command::new(&words[0]);

@@ -4,7 +4,7 @@
 //! the other, gets one too: then it is one execution to whoever takes it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::Chain;
+use ichnos_base::{Chain, GuestVa};
 
 use super::table::{Link, Tables};
 use crate::code::{Block, Op, TAG};
@@ -13,6 +13,23 @@ use crate::code::{Block, Op, TAG};
 const OFTEN: u32 = 32;
 /// The most words of what gets one: so many are packed quickly.
 const MOST_WORDS: usize = 20;
+
+/// Whether blocks that follow each other, the last of which leads there, can have an identifier.
+pub(super) fn can_be_one(blocks: &[&Block], leads: GuestVa) -> bool {
+    let next = blocks.iter().skip(1).map(|block| block.entry).chain([leads]);
+    let (mut all, mut words) = (0, 0);
+    for (block, next) in blocks.iter().zip(next) {
+        let turns = if next == block.entry { block.turns } else { 1 };
+        all += turns;
+        words += turns * takes(block);
+    }
+    all <= Chain::MOST_BLOCKS && words <= MOST_WORDS
+}
+
+/// The words that a turn of a block takes.
+fn takes(block: &Block) -> usize {
+    block.ops.iter().filter(|op| matches!(op, Op::Take4(_) | Op::Take8(_))).count()
+}
 
 /// The identifiers of a process.
 #[derive(Default)]
@@ -65,9 +82,7 @@ impl Names {
             self.blocks.resize(number + 1, Named::default());
         }
         self.last += 1;
-        let takes = |op: &&Op| matches!(op, Op::Take4(_) | Op::Take8(_));
-        let words = block.ops.iter().filter(takes).count() as u32;
-        let turns = self.turns.len() as u32;
+        let (words, turns) = (takes(block) as u32, self.turns.len() as u32);
         self.blocks[number] = Named { identifier: self.last, words, turns };
         self.turns.resize(self.turns.len() + block.turns.saturating_sub(1), Name::default());
         self.last
@@ -117,26 +132,23 @@ impl Names {
         (identifier != 0).then_some((identifier, parts))
     }
 
-    /// Gives an identifier to blocks that follow each other, of which the last does not count; not if they are too many.
+    /// Gives an identifier to blocks that follow each other, of which the last does not count, and which [can be
+    /// one](can_be_one).
     #[cold]
     fn give(&mut self, at: usize, path: &[usize], tables: &Tables, fresh: &mut Vec<Fresh>) {
-        let (mut blocks, mut words, mut from) = (Vec::new(), 0, 0);
+        let (mut blocks, mut from) = (Vec::new(), 0);
         let first = self.parts.len();
         for pair in path.windows(2) {
             let (Some(block), Some(next)) = (tables.get(pair[0]), tables.get(pair[1])) else {
                 return;
             };
-            let Some(&named) = self.blocks.get(pair[0]) else { return };
             let turns = if next.entry == block.entry { block.turns } else { 1 };
-            blocks.resize(blocks.len() + turns, named.identifier);
-            words += turns * named.words as usize;
+            blocks.resize(blocks.len() + turns, self.block(pair[0]));
             let len = block.len / block.turns * turns;
             self.parts.extend((len > 0).then_some((from as u32, len as u32)));
             from += block.len + TAG;
         }
-        let is_small = words <= MOST_WORDS && blocks.len() <= Chain::MOST_BLOCKS;
-        if !is_small || blocks.contains(&0) {
-            self.parts.truncate(first);
+        if blocks.contains(&0) {
             return;
         }
         let identifier = match blocks[..] {

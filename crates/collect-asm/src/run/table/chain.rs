@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use ichnos_base::GuestVa;
 
+use super::super::names::can_be_one;
 use super::super::stream::Made;
 use super::make::Maker;
 use super::{Head, How, Last, Out, Place, SLOTS, Tables, append, of};
@@ -174,7 +175,10 @@ impl Tables {
         let next = u32::try_from(self.chains.nodes.len()).unwrap_or(NONE);
         let Some(followers) = self.followers(node, from) else { return };
         followers.others = followers.others.saturating_add(1);
-        let Some(place) = followers.nodes.iter().position(|n| *n == NONE) else { return };
+        // What is told as it was stored has few names: those of what mostly follows.
+        let most = if made == Made::Nothing { 1 } else { followers.nodes.len() };
+        let free = followers.nodes.iter().take(most).position(|n| *n == NONE);
+        let Some(place) = free else { return };
         if followers.others < OFTEN || depth >= MOST || next as usize >= ALL {
             return;
         }
@@ -220,6 +224,10 @@ impl Tables {
             return None;
         }
         let (entry, len, event) = (met.entry, met.len, met.event);
+        // What is told as it was stored is told as one.
+        if made == Made::Nothing && !can_be_one(&path, entry) {
+            return None;
+        }
         let at = before + blocks(last)?.len + TAG;
         let mut maker = Maker::chain(&path, entry, (made, TAG))?;
         maker.drop_unused(Last::Fixed(entry));
