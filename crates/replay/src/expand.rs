@@ -154,7 +154,7 @@ impl Expander {
         addresses: &mut Vec<u64>,
     ) -> Option<(Execution, &'w Way)> {
         let (brief, needs) = ways.get(id)?;
-        if needs & !self.machine.known != 0 {
+        if needs.known & !self.machine.known != 0 {
             return None;
         }
         let (words, later) = rest.words.split_at_checked(brief.len as usize)?;
@@ -162,6 +162,7 @@ impl Expander {
         let done = ways.flat.left(brief, leave)?;
         let way = ways.way(done.way)?;
         rest.words = later;
+        self.machine.clear(needs.halves & !self.machine.known);
         self.machine.known = self.machine.known & !way.unknown | way.known;
         way.tally.add_to(&mut self.totals);
         let state = (&mut self.machine.registers, words);

@@ -4,7 +4,7 @@
 use ichnos_trace::flat::{NO_REGISTERS, Registers};
 use ichnos_trace::{Register, Sum, Value, Width};
 
-/// Registers by number; a forgotten one reads as 0.
+/// Registers by number. What one holds that is not known means nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) registers: Registers,
@@ -34,6 +34,15 @@ impl Machine {
             }
         };
         self.set(register, Some(value));
+    }
+
+    /// Makes these registers, which are not known, 0.
+    #[inline]
+    pub(crate) fn clear(&mut self, mut registers: u64) {
+        while registers != 0 {
+            self.registers[registers.trailing_zeros() as usize] = 0;
+            registers &= registers - 1;
+        }
     }
 
     pub(crate) fn forget(&mut self, register: Register) {

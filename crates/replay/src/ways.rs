@@ -5,25 +5,36 @@
 //! A planned block is laid out unless it tells its accesses apart (`Step::Flex`) or uses a register that it has
 //! itself forgotten. What it does to registers that are known is worked out once, under the
 //! assumption that all those it reads before it sets them are known (*needs*); where that does not hold, the
-//! block is walked step by step, which finds out what is wrong.
+//! block is walked step by step, which finds out what is wrong. That a register is forgotten is a bit and no operation, of which
+//! it would often be every third or second: its value stays and is not looked at, but by a block that takes the lower half of it alone
+//! (*halves*), before which it becomes 0.
 //!
-//! Memory: about as much as the planned blocks take in the roadmap, and 40 bytes for each block before the last of them.
+//! Memory: about as much as the planned blocks take in the roadmap, and 48 bytes for each block before the last of them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{BlockId, GuestVa, Record, Shapes, Totals};
 use ichnos_trace::flat::{Brief, Flat, Sort};
-use ichnos_trace::{Address, Entry, Exits, Register, Roadmap, Step, Sum, Tally, Value};
+use ichnos_trace::{Address, Entry, Exits, Register, Roadmap, Step, Sum, Tally, Value, Width};
 
 /// What the numbers of told [`Blocks`](ichnos_base::Blocks) mean.
 #[derive(Debug)]
 pub struct Ways<'r> {
     roadmap: &'r Roadmap,
     pub(crate) flat: Flat<[u64]>,
-    /// For each block, the registers that must be known before it, as bits.
-    needs: Vec<u64>,
+    /// What each block expects.
+    needs: Vec<Needs>,
     ways: Vec<Way>,
     /// The records of each block that get addresses, in order.
     places: Vec<u16>,
+}
+
+/// What a block expects of registers, as bits.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Needs {
+    /// Those that must be known before it.
+    pub(crate) known: u64,
+    /// Those whose upper halves must be 0 before it unless they are known.
+    pub(crate) halves: u64,
 }
 
 /// A way through a block.
@@ -66,9 +77,9 @@ impl<'r> Ways<'r> {
         ways
     }
 
-    /// A block that is laid out, and the registers that must be known before it.
+    /// A block that is laid out, and what it expects.
     #[inline]
-    pub(crate) fn get(&self, id: BlockId) -> Option<(&Brief, u64)> {
+    pub(crate) fn get(&self, id: BlockId) -> Option<(&Brief, Needs)> {
         Some((self.flat.get(id.0)?, *self.needs.get(id.index())?))
     }
 
@@ -101,12 +112,15 @@ impl<'r> Ways<'r> {
         study.leave(last);
         let Ok(first_way) = u32::try_from(self.roadmap.len() + self.ways.len()) else { return };
         let first_place = self.places.len() as u32;
-        let Study { needs, ways, places, .. } = study;
+        let Study { needs, halved, ways, places, .. } = study;
         self.ways.extend(ways.iter().map(|way| Way { block: id, first_place, ..*way }));
         self.places.extend(places);
-        self.needs.resize(id.index(), 0);
+        self.needs.resize(id.index(), Needs::default());
         self.needs.push(needs);
-        let steps = block.steps.iter().enumerate().filter(|(at, step)| !is_inner(*at, step));
+        let is_idle =
+            |step: &Step| matches!(step, Step::Forget { register } if bit(*register) & halved == 0);
+        let steps = block.steps.iter().enumerate();
+        let steps = steps.filter(|(at, step)| !is_inner(*at, step) && !is_idle(step));
         let steps: Vec<_> = steps.map(|(_, step)| *step).collect();
         let brief = Brief::new(block.entry, first_way, shape.words.len() as u32, Sort::Plain);
         self.flat.add(id.0, &steps, brief);
@@ -126,7 +140,9 @@ impl Shapes for Ways<'_> {
 /// What a block's steps come to.
 #[derive(Default)]
 struct Study {
-    needs: u64,
+    needs: Needs,
+    /// The registers of which only lower halves are taken, once or more.
+    halved: u64,
     known: u64,
     unknown: u64,
     records: u16,
@@ -143,7 +159,13 @@ impl Study {
                 self.records += 1;
                 self.totals.insns += 1;
             }
-            Step::Take { register, .. } => self.set(register),
+            Step::Take { register, width, .. } => {
+                if width == Width::Four {
+                    self.halved |= bit(register);
+                    self.needs.halves |= bit(register) & !self.known;
+                }
+                self.set(register);
+            }
             Step::Derive { register, value } => {
                 self.read(value_registers(value))?;
                 self.set(register);
@@ -181,7 +203,7 @@ impl Study {
 
     /// Registers are read; nothing if the block has forgotten one of them.
     fn read(&mut self, registers: u64) -> Option<()> {
-        self.needs |= registers & !self.known;
+        self.needs.known |= registers & !self.known;
         (registers & self.unknown == 0).then_some(())
     }
 

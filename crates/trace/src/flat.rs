@@ -37,6 +37,9 @@ pub trait Stored {
     /// How far on the next thing is behind one of four bytes, and behind one of eight.
     const STEPS: [u16; 2];
 
+    /// Where there is nothing in any execution, so that a word is zero, if that is anywhere.
+    const NOWHERE: Option<u16>;
+
     /// Eight bytes of it; their upper half means nothing for one of four. Zero if there are not so many.
     fn word(&self, at: usize) -> u64;
 }
@@ -44,6 +47,8 @@ pub trait Stored {
 /// Bytes, as the code of traced programs stores them.
 impl Stored for [u8] {
     const STEPS: [u16; 2] = [4, 8];
+    // More may be stored behind an execution.
+    const NOWHERE: Option<u16> = None;
 
     #[inline]
     fn word(&self, at: usize) -> u64 {
@@ -52,9 +57,10 @@ impl Stored for [u8] {
     }
 }
 
-/// Words, as they come out of a file.
+/// Words, as they come out of a file: those of one execution.
 impl Stored for [u64] {
     const STEPS: [u16; 2] = [1, 1];
+    const NOWHERE: Option<u16> = Some(u16::MAX);
 
     #[inline]
     fn word(&self, at: usize) -> u64 {
@@ -315,13 +321,7 @@ impl<S: Stored + ?Sized> Layout<'_, S> {
                 self.op(register.0, sum, take);
                 self.at += len;
             }
-            Step::Derive { register, value: Value::Sum(sum) } => self.op(register.0, sum, 0),
-            Step::Derive { register, value } => {
-                let number = self.flat.values.len() as i64;
-                self.flat.values.push(value);
-                self.op(register.0, Sum { disp: number, ..Sum::default() }, 0);
-                self.last(|op| op.is_odd = true);
-            }
+            Step::Derive { register, value } => self.derive(register, value),
             Step::Forget { register } => self.op(register.0, Sum::default(), 0),
             Step::Ref(r) => {
                 match r.address {
@@ -335,6 +335,32 @@ impl<S: Stored + ?Sized> Layout<'_, S> {
             }
             Step::Flex { .. } => {}
             Step::Exit { kind, target } => self.exit(Some(kind), target),
+        }
+    }
+
+    fn derive(&mut self, register: Register, value: Value) {
+        let masked = match value {
+            Value::And(from, mask) => Some((from, mask)),
+            Value::Low32(from) => Some((from, 0xffff_ffff)),
+            _ => None,
+        };
+        match (value, masked.zip(S::NOWHERE)) {
+            (Value::Sum(sum), _) => self.op(register.0, sum, 0),
+            (Value::ShiftLeft(from, by @ 0..8), _) => {
+                let sum = Sum { index: Some((from, 1 << by)), ..Sum::default() };
+                self.op(register.0, sum, 0);
+            }
+            // What is not kept is taken where nothing is.
+            (_, Some(((from, mask), nowhere))) => {
+                self.op(register.0, Sum { base: Some(from), ..Sum::default() }, !mask);
+                self.last(|op| op.at = nowhere);
+            }
+            _ => {
+                let number = self.flat.values.len() as i64;
+                self.flat.values.push(value);
+                self.op(register.0, Sum { disp: number, ..Sum::default() }, 0);
+                self.last(|op| op.is_odd = true);
+            }
         }
     }
 

@@ -99,6 +99,8 @@ impl Numbers {
         let mut machine = Machine::new();
         let most = self.below(4) > 0;
         for register in 0..Register::COUNT as u8 {
+            // What is not known may hold anything.
+            machine.registers[usize::from(register)] = self.below(1 << 30) << 20;
             if most || self.below(4) > 0 {
                 machine.take(Register(register), Width::Eight, self.below(1 << 30) << 7);
             }
@@ -157,8 +159,10 @@ fn without_outcomes(records: &[Record]) -> Vec<Record> {
     records.iter().map(blind).collect()
 }
 
-fn shadow(machine: &Machine) -> (&[u64], u64) {
-    (&machine.registers[..Register::COUNT], machine.known)
+/// The registers that are known.
+fn shadow(machine: &Machine) -> Vec<(usize, u64)> {
+    let known = (0..Register::COUNT).filter(|at| machine.known >> at & 1 != 0);
+    known.map(|at| (at, machine.registers[at])).collect()
 }
 
 /// An execution each way; whether it was laid out.
