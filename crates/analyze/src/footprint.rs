@@ -31,21 +31,38 @@ impl Footprint {
     pub fn touch(&mut self, addr: GuestVa, len: u32) {
         let first = addr.0 >> LINE_SHIFT;
         let last = addr.0.saturating_add(u64::from(len.max(1) - 1)) >> LINE_SHIFT;
+        if first != last || !self.is_recent(first) {
+            self.touch_lines(first, last);
+        }
+    }
+
+    #[inline]
+    fn is_recent(&self, line: u64) -> bool {
+        let page = line >> (PAGE_SHIFT - LINE_SHIFT);
+        let (number, lines) = self.recent[page as usize % RECENT];
+        number == page + 1 && lines >> (line % 64) & 1 != 0
+    }
+
+    #[inline(never)]
+    fn touch_lines(&mut self, first: u64, last: u64) {
         for line in first..=last {
-            let page = line >> (PAGE_SHIFT - LINE_SHIFT);
-            let bit = 1 << (line % 64);
-            let (number, lines) = self.recent[page as usize % RECENT];
-            if number != page + 1 || lines & bit == 0 {
-                self.add(page, bit);
+            if !self.is_recent(line) {
+                self.add(line >> (PAGE_SHIFT - LINE_SHIFT), 1 << (line % 64));
             }
         }
     }
 
-    #[inline(never)]
-    fn add(&mut self, page: u64, bit: u64) {
+    fn add(&mut self, page: u64, more: u64) {
         let lines = self.pages.entry(page).or_default();
-        *lines |= bit;
+        *lines |= more;
         self.recent[page as usize % RECENT] = (page + 1, *lines);
+    }
+
+    /// Touches all that another has touched.
+    pub fn join(&mut self, other: &Self) {
+        for (page, lines) in &other.pages {
+            self.add(*page, *lines);
+        }
     }
 
     /// How many distinct lines and pages were touched.

@@ -3,19 +3,28 @@
 //! Memory grows with the program (threads, images, distinct instructions and
 //! touched pages), not with the length of the trace. Images beyond
 //! [`MOST_IMAGES`] are counted and not listed.
+//!
+//! Whoever knows what each thread counts (a stored trace says so) can have the
+//! rest found by blocks instead of records ([`Inventory::with_totals`]), and
+//! stretches of threads apart from each other ([`Share`]).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use ichnos_base::{
-    About, Batch, EndStatus, Event, GuestVa, InsnKind, Isa, Map, MapKind, ProcessId, Record, Sink,
-    ThreadId, ThreadStart, Totals,
+    About, Batch, Blocks, EndStatus, Event, GuestVa, InsnKind, Isa, Map, MapKind, ProcessId,
+    Record, Sink, ThreadId, ThreadStart, Totals,
 };
 
+use crate::executed::Executed;
 use crate::footprint::{Footprint, Touched};
 use crate::hash::FastMap;
 use crate::pcs::Pcs;
+
+mod share;
+
+pub use share::Share;
 
 /// How many mapped images are listed.
 pub const MOST_IMAGES: usize = 10_000;
@@ -42,6 +51,19 @@ pub struct Inventory {
     syscalls: BTreeMap<u64, u64>,
     events: u64,
     gaps: u64,
+    counts: Counts,
+    /// What threads count, if that is known.
+    known: BTreeMap<ThreadId, Totals>,
+    executed: Executed,
+    /// Who ran what is in `executed`.
+    runner: Option<(ThreadId, ProcessId)>,
+    /// Whether images are listed as they are mapped, for somebody else to make wholes of.
+    lists_maps: bool,
+}
+
+/// How often each instruction ran.
+#[derive(Debug, Default)]
+struct Counts {
     pcs: Pcs,
     executions: Vec<u64>,
 }
@@ -155,9 +177,22 @@ impl Inventory {
         Self::default()
     }
 
+    /// The same of a trace of which it is known what the records of each thread count. It takes
+    /// blocks, which do not tell how branches went.
+    #[must_use]
+    pub fn with_totals(known: impl IntoIterator<Item = (ThreadId, Totals)>) -> Self {
+        Self { known: known.into_iter().collect(), ..Self::default() }
+    }
+
     /// What was found, with the `top` instructions executed most.
     #[must_use]
-    pub fn into_stock(self, top: usize) -> Stock {
+    pub fn into_stock(mut self, top: usize) -> Stock {
+        self.settle();
+        for (id, thread) in &mut self.threads {
+            if let Some(totals) = self.known.get(id) {
+                thread.totals = *totals;
+            }
+        }
         let mut total = Thread::default();
         for thread in self.threads.values() {
             total.add(thread);
@@ -168,8 +203,8 @@ impl Inventory {
             data.add(memory.data.size());
         }
         Stock {
-            top: hottest(&self.pcs, &self.executions, top),
-            distinct_insns: self.pcs.keys().len() as u64,
+            top: self.counts.hottest(top),
+            distinct_insns: self.counts.pcs.keys().len() as u64,
             provenance: self.provenance,
             threads: self.threads,
             total,
@@ -183,38 +218,75 @@ impl Inventory {
         }
     }
 
+    /// Multiplies out what ran as blocks.
+    fn settle(&mut self) {
+        let Some((thread, process)) = self.runner.take() else { return };
+        let thread = self.threads.entry(thread).or_default();
+        let memory = self.processes.entry(process).or_default();
+        self.executed.take(|record, times| {
+            thread.take(record, times);
+            if let Record::Insn { len, pc, .. } = *record {
+                memory.code.touch(pc, len.into());
+                self.counts.add(process, pc, times);
+            }
+        });
+    }
+
+    /// What runs as blocks from now on is this thread's.
+    fn run_by(&mut self, thread: ThreadId, process: ProcessId) {
+        if self.runner != Some((thread, process)) {
+            self.settle();
+            self.runner = Some((thread, process));
+        }
+    }
+
+    /// Where a thread is, which from now on is one of those in the trace.
+    fn home(&mut self, thread: ThreadId) -> ProcessId {
+        let start = self.threads.entry(thread).or_default().start;
+        start.map_or_else(ProcessId::default, |start| start.process)
+    }
+
     fn map(&mut self, process: ProcessId, map: &Map<'_>) {
         if map.kind != MapKind::IMAGE && map.kind != MapKind::VDSO {
             return;
         }
+        let image = Image {
+            process,
+            start: map.start,
+            len: map.len,
+            path: map.path.into(),
+            build_id: map.build_id.into(),
+        };
+        if self.lists_maps {
+            self.images.push(image);
+        } else {
+            self.add_image(image);
+        }
+    }
+
+    fn add_image(&mut self, part: Image) {
         let last = self.images.iter_mut().rev().take(NEIGHBOURS);
-        let mut same = last.filter(|i| i.process == process && i.path == map.path);
-        if same.any(|image| image.take_in(map)) {
+        let mut same = last.filter(|i| i.process == part.process && i.path == part.path);
+        if same.any(|image| image.take_in(&part)) {
             return;
         }
         if self.images.len() >= MOST_IMAGES {
             self.images_left_out += 1;
             return;
         }
-        self.images.push(Image {
-            process,
-            start: map.start,
-            len: map.len,
-            path: map.path.into(),
-            build_id: map.build_id.into(),
-        });
+        self.images.push(part);
     }
 }
 
 impl Image {
     /// Grows to hold another part of the same image. A part that lies far away
     /// belongs to another copy of it.
-    fn take_in(&mut self, map: &Map<'_>) -> bool {
-        let start = self.start.min(map.start);
+    fn take_in(&mut self, part: &Self) -> bool {
+        let start = self.start.min(part.start);
         let end = |start: GuestVa, len: u64| start.0.saturating_add(len);
-        let len = end(self.start, self.len).max(end(map.start, map.len)) - start.0;
-        if self.build_id != map.build_id
-            || len > self.len.saturating_add(map.len).saturating_add(FAR)
+        let len = end(self.start, self.len).max(end(part.start, part.len)) - start.0;
+        if self.build_id != part.build_id
+            || len > self.len.saturating_add(part.len).saturating_add(FAR)
         {
             return false;
         }
@@ -223,17 +295,28 @@ impl Image {
     }
 }
 
-fn hottest(pcs: &Pcs, executions: &[u64], top: usize) -> Vec<HotInsn> {
-    let all = pcs.keys().iter().zip(executions);
-    let mut hot: Vec<_> =
-        all.map(|(&(process, pc), &executions)| HotInsn { process, pc, executions }).collect();
-    let order = |h: &HotInsn| (std::cmp::Reverse(h.executions), h.process, h.pc);
-    if top < hot.len() {
-        hot.select_nth_unstable_by_key(top, order);
-        hot.truncate(top);
+impl Counts {
+    #[inline]
+    fn add(&mut self, process: ProcessId, pc: GuestVa, times: u64) {
+        let number = self.pcs.number(process, pc);
+        match self.executions.get_mut(number) {
+            Some(count) => *count += times,
+            None => self.executions.push(times),
+        }
     }
-    hot.sort_by_key(order);
-    hot
+
+    fn hottest(&self, top: usize) -> Vec<HotInsn> {
+        let all = self.pcs.keys().iter().zip(&self.executions);
+        let mut hot: Vec<_> =
+            all.map(|(&(process, pc), &executions)| HotInsn { process, pc, executions }).collect();
+        let order = |h: &HotInsn| (std::cmp::Reverse(h.executions), h.process, h.pc);
+        if top < hot.len() {
+            hot.select_nth_unstable_by_key(top, order);
+            hot.truncate(top);
+        }
+        hot.sort_by_key(order);
+        hot
+    }
 }
 
 impl Thread {
@@ -257,21 +340,15 @@ impl Thread {
         self.kinds[(kind.0 as usize).min(KINDS - 1)]
     }
 
-    fn take(&mut self, record: &Record, memory: &mut Memory) {
-        self.totals.count(record);
+    /// What a record is, but for what it counts.
+    #[inline]
+    fn take(&mut self, record: &Record, times: u64) {
         match *record {
-            Record::Insn { len, kind, pc } => {
-                self.kinds[(kind.0 as usize).min(KINDS - 1)] += 1;
-                memory.code.touch(pc, len.into());
+            Record::Insn { kind, .. } => {
+                self.kinds[(kind.0 as usize).min(KINDS - 1)] += times;
             }
-            Record::Load { size, addr, .. } => {
-                self.bytes_loaded += u64::from(size);
-                memory.data.touch(addr, size);
-            }
-            Record::Store { size, addr, .. } => {
-                self.bytes_stored += u64::from(size);
-                memory.data.touch(addr, size);
-            }
+            Record::Load { size, .. } => self.bytes_loaded += u64::from(size) * times,
+            Record::Store { size, .. } => self.bytes_stored += u64::from(size) * times,
             _ => {}
         }
     }
@@ -295,16 +372,42 @@ impl Sink for Inventory {
     }
 
     fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        let process = self.home(batch.thread);
         let thread = self.threads.entry(batch.thread).or_default();
-        let process = thread.start.map_or_else(ProcessId::default, |start| start.process);
         let memory = self.processes.entry(process).or_default();
+        thread.totals.count_batch(batch);
         for record in batch.records {
-            thread.take(record, memory);
-            if let Record::Insn { pc, .. } = *record {
-                let number = self.pcs.number(process, pc);
-                match self.executions.get_mut(number) {
-                    Some(count) => *count += 1,
-                    None => self.executions.push(1),
+            thread.take(record, 1);
+            match *record {
+                Record::Insn { len, pc, .. } => {
+                    memory.code.touch(pc, len.into());
+                    self.counts.add(process, pc, 1);
+                }
+                Record::Load { size, addr, .. } | Record::Store { size, addr, .. } => {
+                    memory.data.touch(addr, size);
+                }
+                _ => {}
+            }
+        }
+        Ok(true)
+    }
+
+    fn takes_blocks(&self) -> bool {
+        !self.known.is_empty()
+    }
+
+    fn blocks(&mut self, blocks: &Blocks<'_>) -> Result<bool, Infallible> {
+        let process = self.home(blocks.thread);
+        self.run_by(blocks.thread, process);
+        let data = &mut self.processes.entry(process).or_default().data;
+        let mut words = blocks.words;
+        for block in blocks.blocks {
+            let reaches = self.executed.run(*block, blocks.shapes);
+            let Some((own, later)) = words.split_at_checked(reaches.len()) else { break };
+            words = later;
+            for (reach, word) in reaches.iter().zip(own) {
+                if *reach > 0 {
+                    data.touch(GuestVa(*word), *reach);
                 }
             }
         }
@@ -313,8 +416,8 @@ impl Sink for Inventory {
 
     fn event(&mut self, thread: ThreadId, event: &Event<'_>) -> Result<bool, Infallible> {
         self.events += 1;
+        let process = self.home(thread);
         let thread = self.threads.entry(thread).or_default();
-        let process = thread.start.map_or_else(ProcessId::default, |start| start.process);
         match event {
             Event::ThreadStart(start) => thread.start = Some(*start),
             Event::ThreadEnd(status) => thread.end = Some(*status),

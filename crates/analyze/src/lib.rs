@@ -14,6 +14,7 @@
 
 pub mod check;
 pub mod diff;
+mod executed;
 mod footprint;
 mod hash;
 pub mod inventory;

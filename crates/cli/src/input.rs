@@ -152,7 +152,7 @@ pub fn replay(path: &Path, mut replay: Replay<'_>, sink: &mut AnySink<'_>) -> Re
 }
 
 /// The source's errors name the file; the sink's speak for themselves.
-fn finish<F>(result: Result<(), DriveError<F, anyhow::Error>>, place: &str) -> Result<()>
+pub fn finish<F>(result: Result<(), DriveError<F, anyhow::Error>>, place: &str) -> Result<()>
 where
     F: std::error::Error + Send + Sync + 'static,
 {

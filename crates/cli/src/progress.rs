@@ -59,6 +59,14 @@ impl<S> Progress<S> {
         inner
     }
 
+    /// The sink behind, where it hears by another way that a thread has come so far.
+    pub fn come(&mut self, thread: ThreadId, insns: u64) -> &mut S {
+        if let Some(meter) = &mut self.meter {
+            meter.advance(thread, insns);
+        }
+        &mut self.inner
+    }
+
     /// The sink behind; no bar is drawn any more.
     pub fn rest(&mut self) -> &mut S {
         if let Some(bar) = self.meter.take().and_then(|m| m.bar) {

@@ -6,6 +6,7 @@ mod anything;
 mod check;
 mod check_random;
 mod diff;
+mod inventory;
 mod machine;
 mod script;
 mod tools;

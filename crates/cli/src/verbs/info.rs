@@ -1,17 +1,22 @@
 //! `ichnos info`: what is in a trace.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::thread::available_parallelism;
 
 use anyhow::{Context, Result};
-use ichnos_analyze::inventory::Inventory;
+use ichnos_analyze::inventory::{Inventory, Share};
+use ichnos_base::{DriveError, Sink};
 use ichnos_convert::{Format, ReadOptions};
+use ichnos_replay::{Piece, Replay};
+use ichnos_trace::{Error, Reader};
 use serde_json::Value;
 
 use crate::answer::out;
 use crate::erase::Erase;
 use crate::exit::Ending;
-use crate::input::{Input, Part};
+use crate::input::{Input, Part, finish};
 use crate::progress::Progress;
 
 /// Say what is in a trace.
@@ -43,8 +48,13 @@ pub fn run(args: Args) -> Result<Ending> {
     let complete = !input.unfinished();
     let bytes =
         std::fs::metadata(&args.file).with_context(|| args.file.display().to_string())?.len();
-    let mut sink = Progress::new(Erase(Inventory::new()), input.insns(), "reading");
-    input.drive(&Part::default(), &mut sink)?;
+    let place = args.file.display().to_string();
+    let stock = Inventory::with_totals(input.promised());
+    let mut sink = Progress::new(Erase(stock), input.insns(), "reading");
+    match input.reader() {
+        Some(reader) => finish(by_chunks(reader, &mut sink), &place)?,
+        None => input.drive(&Part::default(), &mut sink)?,
+    }
     let stock = sink.into_inner().0.into_stock(args.top);
     if args.json {
         let mut info = ichnos_report::info_json(&stock, Some(bytes));
@@ -57,4 +67,24 @@ pub fn run(args: Args) -> Result<Ending> {
         }
     }
     Ok(Ending::Good)
+}
+
+/// Takes stock of a stored trace, a chunk on each processor.
+fn by_chunks(
+    reader: &Reader,
+    sink: &mut Progress<Erase<Inventory>>,
+) -> Result<(), DriveError<Error, anyhow::Error>> {
+    reader.about().with(|about| sink.begin(about)).map_err(DriveError::Sink)?;
+    let jobs = available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let found = |piece: &Piece, share: Share| (*piece, share);
+    let add = |(piece, share): (Piece, Share)| {
+        let come = piece.first_insn + piece.totals.insns;
+        sink.come(piece.thread, come).0.add(share);
+        true
+    };
+    let done = Replay::new(reader).map_chunks_in_order(jobs, |_| Share::new(), found, add);
+    done.map_err(|error| match error {
+        DriveError::Source(error) => DriveError::Source(error),
+        DriveError::Sink(never) => match never {},
+    })
 }

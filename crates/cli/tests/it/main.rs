@@ -9,6 +9,7 @@ mod configure;
 mod equality;
 mod failures;
 mod gaps;
+mod info;
 mod inline;
 mod inline_compare;
 mod inline_kernel;
