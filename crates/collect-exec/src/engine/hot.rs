@@ -2,10 +2,12 @@
 //!
 //! Nothing is counted for that: what a thread stores says which way it went. When a buffer is full, a part of it is looked at now and
 //! then; less often if nothing new was found, because then all that is hot has its path, or nothing is. Where a block
-//! begins an item often enough, and mostly goes on in one way, there begins a path. One that is mostly
-//! left before its end is made anew, a few times.
+//! begins an item often enough, and mostly goes on in one way, there begins a path. What is then part of a path begins no item
+//! any more: of a loop of many blocks few paths are made, not one for each of its blocks. One that is mostly left before its end is made
+//! anew, a few times.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::cache::Cache;
@@ -17,7 +19,7 @@ use super::sys;
 use crate::boot::Paths;
 
 /// How many blocks are looked at in a buffer.
-const SAMPLE: usize = 2000;
+const SAMPLE: usize = 10_000;
 /// How often a block must begin an item there.
 const OFTEN: usize = 6;
 /// The same where all paths are made.
@@ -26,8 +28,12 @@ const FEW: usize = 2;
 const MOSTLY: usize = 3;
 /// The most blocks of a path.
 const MOST_BLOCKS: usize = 40;
+/// The most turns of a loop that are in one path, and in how many of twenty cases it must go on for that: a loop that is left at
+/// various places is not the same path each time.
+const MOST_TURNS: usize = 4;
+const NEARLY_ALWAYS: usize = 19;
 /// The most paths that are made of one sample.
-const MOST_PATHS: usize = 16;
+const MOST_PATHS: usize = 64;
 /// How often a path may be made anew.
 const MOST_TRIES: u8 = 4;
 /// The most buffers between two looks.
@@ -65,8 +71,16 @@ impl State {
             return;
         }
         let ran = cache.items.read(bytes, SAMPLE);
-        let routes = cache.hot.routes(&ran, if is_eager { FEW } else { OFTEN });
-        let made = routes.iter().filter(|route| make(&mut cache, route)).count();
+        let mut search = Search::new(&ran, if is_eager { FEW } else { OFTEN });
+        let mut made = 0;
+        while made < MOST_PATHS
+            && let Some(route) = search.next(&cache.hot)
+        {
+            if let Some(blocks) = make(&mut cache, &route) {
+                search.cover(blocks);
+                made += 1;
+            }
+        }
         cache.hot.period = if made > 0 { 1 } else { (cache.hot.period * 2).min(LONGEST) };
         cache.hot.wait = cache.hot.period;
         let ended = sys::now();
@@ -75,8 +89,8 @@ impl State {
     }
 }
 
-/// Makes a path; whether that could be done.
-fn make(cache: &mut Cache, route: &Route) -> bool {
+/// Makes a path; its blocks, if that could be done.
+fn make<'c>(cache: &'c mut Cache, route: &Route) -> Option<&'c [u64]> {
     let entry = route.entries[0];
     let tries = cache.hot.made.get(&entry).map_or(0, |made| made.1) + 1;
     let blocks = cache.path(route);
@@ -84,7 +98,78 @@ fn make(cache: &mut Cache, route: &Route) -> bool {
     // What cannot be made is not tried again.
     let made = blocks.map_or((Vec::new(), MOST_TRIES), |blocks| (blocks, tries));
     cache.hot.made.insert(entry, made);
-    is_made
+    let made = cache.hot.made.get(&entry).filter(|_| is_made);
+    made.map(|(blocks, _)| &**blocks)
+}
+
+/// The search for paths in what a thread ran.
+struct Search<'a> {
+    ran: &'a [Ran],
+    /// The items of each block that begins enough of them, by their places; what comes most often is last, and of those the
+    /// one that came first.
+    often: Vec<(u64, Vec<u32>)>,
+    /// How many items are enough.
+    least: usize,
+    /// What is part of a path that was made.
+    covered: Vec<bool>,
+    /// What mostly comes behind the last path.
+    goes_on: Option<u64>,
+}
+
+impl<'a> Search<'a> {
+    fn new(ran: &'a [Ran], least: usize) -> Self {
+        let mut begins: Vec<(u64, u32)> = (0_u32..)
+            .zip(ran)
+            .filter(|(_, block)| block.begins && block.entry != 0)
+            .map(|(place, block)| (block.entry, place))
+            .collect();
+        begins.sort_unstable();
+        let items = |items: &[(u64, u32)]| (items[0].0, items.iter().map(|item| item.1).collect());
+        let blocks = begins.chunk_by(|a, b| a.0 == b.0).filter(|items| items.len() >= least);
+        let mut often: Vec<(u64, Vec<u32>)> = blocks.map(items).collect();
+        often.sort_unstable_by_key(|(_, places)| (places.len(), Reverse(places[0])));
+        Self { ran, often, least, covered: vec![false; ran.len()], goes_on: None }
+    }
+
+    /// Where the next path should be made: where the last one goes on, or else wherever most items begin.
+    fn next(&mut self, hot: &Hot) -> Option<Route> {
+        while let Some((entry, mut places)) = self.behind().or_else(|| self.often.pop()) {
+            places.retain(|place| !self.covered[*place as usize]);
+            if places.len() < self.least || !hot.may_be_made(self.ran, entry, &places) {
+                continue;
+            }
+            let route = route(self.ran, entry, places);
+            if route.entries.len() > 1 && hot.is_new(&route) {
+                return Some(route);
+            }
+        }
+        None
+    }
+
+    /// The items of the block that mostly comes behind the last path, if they are to be looked at and have not been.
+    fn behind(&mut self) -> Option<(u64, Vec<u32>)> {
+        let entry = self.goes_on.take()?;
+        let place = self.often.iter().position(|(block, _)| *block == entry)?;
+        Some(self.often.remove(place))
+    }
+
+    /// A path was made of these blocks: as far as it would have been taken, nothing else begins there.
+    fn cover(&mut self, path: &[u64]) {
+        let mut at = 0;
+        let mut behind: Vec<&Ran> = Vec::new();
+        while at < self.ran.len() {
+            let same = self.ran[at..].iter().zip(path).take_while(|(r, p)| r.entry == **p).count();
+            let is_entered = same > 0 && self.ran[at].begins && !self.covered[at];
+            if is_entered {
+                self.covered[at..at + same].fill(true);
+                behind.extend(self.ran.get(at + same).filter(|_| same == path.len()));
+            }
+            at += if is_entered { same } else { 1 };
+        }
+        behind.sort_unstable_by_key(|block| block.entry);
+        let most = behind.chunk_by(|a, b| a.entry == b.entry).max_by_key(|same| same.len());
+        self.goes_on = most.map(|same| same[0].entry);
+    }
 }
 
 impl Hot {
@@ -93,36 +178,15 @@ impl Hot {
         Self { wait: 2, period: 1, not_before: 0, made: HashMap::default() }
     }
 
-    /// Where paths should be made.
-    fn routes(&self, ran: &[Ran], least: usize) -> Vec<Route> {
-        // The items that begin with a block, in the order of blocks.
-        let mut begins: Vec<(u64, u32)> = (0_u32..)
-            .zip(ran)
-            .filter(|(_, block)| block.begins && block.entry != 0)
-            .map(|(place, block)| (block.entry, place))
-            .collect();
-        begins.sort_unstable();
-        let mut often: Vec<&[(u64, u32)]> = begins
-            .chunk_by(|a, b| a.0 == b.0)
-            .filter(|items| items.len() >= least && self.may_be_made(ran, items))
-            .collect();
-        often.sort_unstable_by_key(|items| usize::MAX - items.len());
-        let routes = often.into_iter().map(|items| {
-            let places = items.iter().map(|item| item.1).collect();
-            route(ran, items[0].0, places)
-        });
-        let wanted = routes.filter(|route| route.entries.len() > 1 && self.is_new(route));
-        wanted.take(MOST_PATHS).collect()
-    }
-
-    /// Whether a path might be made that begins with the block of these items: there is none, or that is mostly left before its end.
-    fn may_be_made(&self, ran: &[Ran], items: &[(u64, u32)]) -> bool {
-        let Some((blocks, tries)) = self.made.get(&items[0].0) else { return true };
-        let run = |item: &(u64, u32)| {
-            let behind = ran[item.1 as usize + 1..].iter();
+    /// Whether a path might be made that begins with a block, which was run at these places: there is none, or that is mostly left before its end.
+    fn may_be_made(&self, ran: &[Ran], entry: u64, places: &[u32]) -> bool {
+        let Some((blocks, tries)) = self.made.get(&entry) else { return true };
+        let run = |place: &u32| {
+            let behind = ran[*place as usize + 1..].iter();
             1 + behind.take_while(|block| !block.begins).count()
         };
-        *tries < MOST_TRIES && items.iter().map(run).sum::<usize>() * 2 < blocks.len() * items.len()
+        let all: usize = places.iter().map(run).sum();
+        *tries < MOST_TRIES && all * 2 < blocks.len() * places.len()
     }
 
     /// Whether there is no such path yet: none that begins there, or one that goes another way.
@@ -156,7 +220,8 @@ fn route(ran: &[Ran], entry: u64, mut places: Vec<u32>) -> Route {
         if best == 0 || count * 10 < places.len() * MOSTLY || count * 16 < all {
             break;
         }
-        if route.entries.contains(&best) {
+        let turns = route.entries.iter().filter(|entry| **entry == best).count();
+        if turns > 0 && (turns >= MOST_TURNS || count * 20 < all * NEARLY_ALWAYS) {
             route.end = Some(best);
             break;
         }
@@ -184,8 +249,24 @@ mod tests {
         (route.entries.iter().map(letter).collect(), route.end.as_ref().map(letter))
     }
 
+    /// The paths that should be made, as if none could be.
     fn routes(hot: &Hot, blocks: &str, least: usize) -> Vec<(String, Option<char>)> {
-        hot.routes(&ran(blocks), least).iter().map(shown).collect()
+        let ran = ran(blocks);
+        let mut search = Search::new(&ran, least);
+        std::iter::from_fn(|| search.next(hot)).map(|route| shown(&route)).collect()
+    }
+
+    /// The paths that should be made, where each can be of at most so many blocks.
+    fn made(blocks: &str, least: usize, most: usize) -> Vec<String> {
+        let ran = ran(blocks);
+        let mut search = Search::new(&ran, least);
+        let mut made = Vec::new();
+        while let Some(route) = search.next(&Hot::new()) {
+            let len = route.entries.len().min(most);
+            search.cover(&route.entries[..len]);
+            made.push(shown(&route).0[..len].to_owned());
+        }
+        made
     }
 
     #[test]
@@ -204,6 +285,27 @@ mod tests {
         // Nothing goes on across what is no block, and what comes seldom is not looked at.
         assert_eq!(routes(&hot, &"A.".repeat(20), 6), []);
         assert_eq!(routes(&hot, &"ABC".repeat(5), 6), []);
+    }
+
+    #[test]
+    fn loops_that_are_nearly_always_gone_round_again_are_unrolled() {
+        let turns = "AB".repeat(100);
+        assert_eq!(routes(&Hot::new(), &turns, 6)[0], ("abababab".to_owned(), Some('a')));
+        // Every tenth time it is left.
+        let turns = format!("{}.", "AB".repeat(10)).repeat(20);
+        assert_eq!(routes(&Hot::new(), &turns, 6)[0], ("ab".to_owned(), Some('a')));
+    }
+
+    #[test]
+    fn what_is_in_a_path_begins_none() {
+        assert_eq!(made(&"ABCDEF".repeat(10), 6, 40), ["abcdef"]);
+        let found = made(&"ABCDEF".repeat(10), 6, 4);
+        assert_eq!(found, ["abcd", "efab"]);
+        // Every other time it goes elsewhere behind its second block, and there others begin.
+        let found = made(&"ABCDZABXYZ".repeat(10), 6, 40);
+        assert_eq!(found, ["abxyz", "zabxyz", "cdzabxyz"]);
+        // What begins seldom but for that begins no path.
+        assert_eq!(made(&format!("{}XBCXBC", "ABC".repeat(9)), 6, 40), ["bca"]);
     }
 
     #[test]

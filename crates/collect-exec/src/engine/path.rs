@@ -2,7 +2,8 @@
 //! calls and returns.
 //!
 //! If both a call and the return from it are in a path, neither is one of the processor. Another call is what it always is in the
-//! cache, and the path goes on behind it; it ends with a return from a call that is not in it. No block comes twice.
+//! cache, and the path goes on behind it; it ends with a return from a call that is not in it. A block comes twice only
+//! where a loop is unrolled.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use iced_x86::{Code, Instruction};
@@ -81,7 +82,7 @@ fn along(around: &mut dyn Surroundings, route: &Route) -> Vec<Decoded> {
         let mut at = entry;
         loop {
             // Other code can only be run into where a block of it begins.
-            let met = at != entry && route.entries[..=i].contains(&at)
+            let met = at != entry && next != Some(at) && route.entries[..=i].contains(&at)
                 || next.is_none() && at != entry && around.has_fragment(at);
             if met || insns.len() == MOST_INSNS {
                 return insns;
