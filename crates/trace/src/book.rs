@@ -11,6 +11,8 @@
 //! found again only by a path whose code is theirs.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::sync::Arc;
+
 use ichnos_base::{
     Address, BlockId, Code, ExitKind, GuestVa, InsnKind, ProcessId, Record, Ref, RefKind, Slot,
     Step,
@@ -170,10 +172,12 @@ impl Book {
     }
 
     /// Adds a block that a plan made.
-    pub(crate) fn push_plan(&mut self, block: Block) -> Result<BlockId, Error> {
+    pub(crate) fn push_plan(&mut self, block: Arc<Block>) -> Result<BlockId, Error> {
         block.check().map_err(|f| Error::Misuse(f.0))?;
         self.encoder.add(&self.roadmap, &block, |_| None);
-        self.push(block).map_err(|f| Error::Misuse(f.0))
+        let id = self.roadmap.push_planned(block).map_err(|f| Error::Misuse(f.0))?;
+        self.number();
+        Ok(id)
     }
 
     /// Adds a chain of planned blocks; its number.
@@ -185,10 +189,15 @@ impl Book {
 
     fn push(&mut self, block: Block) -> Result<BlockId, Flaw> {
         let id = self.roadmap.push(block)?;
+        self.number();
+        Ok(id)
+    }
+
+    /// A block was added to the roadmap.
+    fn number(&mut self) {
         self.slots = self.slots.max(self.roadmap.slots());
         self.successor.push(BlockId(0));
         self.retired.push(false);
-        Ok(id)
     }
 
     /// A slot that no block uses yet.

@@ -197,6 +197,11 @@ impl<S: Stored + ?Sized> Flat<S> {
             steps.iter().for_each(|step| layout.step(step));
             layout.exit(None, layout.pc);
         }
+        self.name(identifier, brief);
+    }
+
+    /// Adds a block that is never run.
+    pub fn name(&mut self, identifier: u32, brief: Brief) {
         let place = identifier as usize;
         if self.blocks.len() <= place {
             self.blocks.resize(place + 1, Brief::default());

@@ -25,7 +25,6 @@ pub(crate) struct Planned {
     pub(crate) id: BlockId,
     pub(crate) process: ProcessId,
     pub(crate) identifier: u32,
-    /// Without its code.
     pub(crate) block: Arc<Block>,
 }
 

@@ -55,9 +55,9 @@ impl<W: Write> Writer<W> {
             }
         }
         let (process, entry, exits) = (plan.process, plan.entry, Exits::Side);
-        let bare = Block { process, entry, exits, steps, code: Vec::new() };
-        let id = book.push_plan(Block { code: plan.code.to_vec(), ..bare.clone() })?;
-        let (identifier, block) = (plan.identifier, Arc::new(bare));
+        let block = Arc::new(Block { process, entry, exits, steps, code: plan.code.to_vec() });
+        let id = book.push_plan(Arc::clone(&block))?;
+        let identifier = plan.identifier;
         let mut plans = line.plans().write().unwrap_or_else(PoisonError::into_inner);
         self.plans.by_number.insert(number, Known { place: plans.len() as u32, id: Some(id) });
         plans.push(Told::Block(Planned { id, process, identifier, block }));

@@ -3,6 +3,8 @@
 //! it is refused.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::sync::Arc;
+
 use ichnos_base::{Address, BlockId, Chain, GuestVa, Leave, Step};
 
 use crate::block::{Block, LeftAt, Shape, Word};
@@ -37,7 +39,7 @@ pub struct Roadmap {
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The block.
-    pub block: Block,
+    pub block: Arc<Block>,
     /// What it comes to.
     pub shape: Shape,
 }
@@ -86,11 +88,22 @@ impl Roadmap {
 
     /// All blocks that are there.
     pub fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
-        (0..).zip(&self.entries).filter_map(|(i, e)| Some((BlockId(i), &e.as_ref()?.block)))
+        (0..).zip(&self.entries).filter_map(|(i, e)| Some((BlockId(i), &*e.as_ref()?.block)))
     }
 
     /// Adds a valid block.
     pub(crate) fn push(&mut self, block: Block) -> Result<BlockId, Flaw> {
+        let shape = block.shape();
+        self.push_shaped(Arc::new(block), shape)
+    }
+
+    /// Adds a valid block that somebody planned, who never asks for its records.
+    pub(crate) fn push_planned(&mut self, block: Arc<Block>) -> Result<BlockId, Flaw> {
+        let shape = Shape { template: Box::default(), ..block.shape() };
+        self.push_shaped(block, shape)
+    }
+
+    fn push_shaped(&mut self, block: Arc<Block>, shape: Shape) -> Result<BlockId, Flaw> {
         block.check()?;
         let id = self.entries.len() as u32;
         if id >= MAX_BLOCKS {
@@ -107,7 +120,6 @@ impl Roadmap {
                 self.slots = self.slots.max(slot.0 + 1);
             }
         }
-        let shape = block.shape();
         let entry = Entry { block, shape };
         self.take(entry.bytes() + PLACE)?;
         self.entries.push(Some(entry));

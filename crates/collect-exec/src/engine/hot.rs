@@ -22,8 +22,9 @@ use crate::boot::Paths;
 const SAMPLE: usize = 10_000;
 /// How often a block must begin an item there.
 const OFTEN: usize = 6;
-/// The same where all paths are made.
+/// The same where paths are made of all that comes again soon; then less is looked at, but of every buffer.
 const FEW: usize = 2;
+const SMALL_SAMPLE: usize = 2000;
 /// In how many of ten cases a path must go on in the same way.
 const MOSTLY: usize = 3;
 /// The most blocks of a path.
@@ -32,8 +33,10 @@ const MOST_BLOCKS: usize = 40;
 /// various places is not the same path each time.
 const MOST_TURNS: usize = 4;
 const NEARLY_ALWAYS: usize = 19;
-/// The most paths that are made of one sample.
-const MOST_PATHS: usize = 64;
+/// The most paths that are made of one sample: one for so many of its blocks.
+const BLOCKS_PER_PATH: usize = 150;
+/// The most blocks of all paths of a process: whoever reads its trace has to know each of them.
+const MOST_KNOWN: usize = 1 << 18;
 /// How often a path may be made anew.
 const MOST_TRIES: u8 = 4;
 /// The most buffers between two looks.
@@ -48,6 +51,8 @@ pub struct Hot {
     period: u32,
     /// No look before this time, in nanoseconds.
     not_before: u64,
+    /// How many blocks all paths have that were made.
+    known: usize,
     /// The paths that were made, by where they begin: their blocks, and how often.
     made: HashMap<u64, (Vec<u64>, u8), Fast>,
 }
@@ -70,10 +75,14 @@ impl State {
         if !is_eager && (cache.hot.wait > 0 || begun < cache.hot.not_before) {
             return;
         }
-        let ran = cache.items.read(bytes, SAMPLE);
-        let mut search = Search::new(&ran, if is_eager { FEW } else { OFTEN });
+        if cache.hot.known >= MOST_KNOWN {
+            return;
+        }
+        let (sample, least) = if is_eager { (SMALL_SAMPLE, FEW) } else { (SAMPLE, OFTEN) };
+        let ran = cache.items.read(bytes, sample);
+        let mut search = Search::new(&ran, least);
         let mut made = 0;
-        while made < MOST_PATHS
+        while made < sample / BLOCKS_PER_PATH
             && let Some(route) = search.next(&cache.hot)
         {
             if let Some(blocks) = make(&mut cache, &route) {
@@ -94,6 +103,7 @@ fn make<'c>(cache: &'c mut Cache, route: &Route) -> Option<&'c [u64]> {
     let entry = route.entries[0];
     let tries = cache.hot.made.get(&entry).map_or(0, |made| made.1) + 1;
     let blocks = cache.path(route);
+    cache.hot.known += blocks.as_ref().map_or(0, Vec::len);
     let is_made = blocks.is_some();
     // What cannot be made is not tried again.
     let made = blocks.map_or((Vec::new(), MOST_TRIES), |blocks| (blocks, tries));
@@ -175,7 +185,7 @@ impl<'a> Search<'a> {
 impl Hot {
     /// Nothing.
     pub fn new() -> Self {
-        Self { wait: 2, period: 1, not_before: 0, made: HashMap::default() }
+        Self { wait: 2, period: 1, not_before: 0, known: 0, made: HashMap::default() }
     }
 
     /// Whether a path might be made that begins with a block, which was run at these places: there is none, or that is mostly left before its end.

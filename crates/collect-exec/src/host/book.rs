@@ -68,8 +68,9 @@ struct Links {
 }
 
 /// All blocks, and the chains of them that are the items of paths.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Book {
+    uses: Uses,
     blocks: Vec<Option<Arc<Known>>>,
     /// By identifier.
     chains: Vec<Links>,
@@ -77,6 +78,15 @@ pub struct Book {
     ways: Vec<Arc<Known>>,
     /// The blocks as most executions need them. A chain is here with its entry and length, and cannot be run.
     pub flat: Flat<[u8]>,
+}
+
+/// What is done with blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Uses {
+    /// They are run.
+    Runs,
+    /// Somebody is told of them, and what was stored; only those whose accesses vary are run.
+    Tells,
 }
 
 impl Shapes for Book {
@@ -87,6 +97,11 @@ impl Shapes for Book {
 }
 
 impl Book {
+    /// No blocks, with which this is to be done.
+    pub fn new(uses: Uses) -> Self {
+        Self { uses, blocks: vec![], chains: vec![], ways: vec![], flat: Flat::default() }
+    }
+
     /// A block.
     #[inline]
     pub fn get(&self, identifier: u32) -> Option<&Arc<Known>> {
@@ -136,17 +151,25 @@ impl Book {
             let len: usize = insts.iter().map(|i| usize::from(i.length())).sum();
             let own;
             (own, code) = code.split_at_checked(len)?;
+            let varies = varies(&piece.steps, insts);
+            let is_run = self.uses == Uses::Runs || !matches!(varies, Varies::No);
+            let program = match is_run {
+                true => Program::new(piece.entry, &piece.steps),
+                false => Program::unable(&piece.steps),
+            };
             let known = Known {
                 entry: piece.entry,
-                program: Program::new(piece.entry, &piece.steps),
-                varies: varies(&piece.steps, insts),
+                program,
+                varies,
                 code: own.to_vec(),
                 steps: told_steps(&piece.steps),
                 insns: insts.len() as u16,
                 first_way: self.ways.len() as u32,
             };
             let known = Arc::new(known);
-            self.ways.extend((0..known.program.ways()).map(|_| Arc::clone(&known)));
+            if self.uses == Uses::Runs {
+                self.ways.extend((0..known.program.ways()).map(|_| Arc::clone(&known)));
+            }
             let sort = match known.varies {
                 Varies::No => Sort::Plain,
                 Varies::Stored(_) => Sort::Records,
@@ -156,7 +179,10 @@ impl Book {
             let mut brief = Brief::new(entry, first_way, known.len() as u32, sort);
             // No item begins inside a path.
             brief.goes_on = i > 0 && !is_path;
-            self.flat.add(head.first + i as u32, &piece.steps, brief);
+            match self.uses {
+                Uses::Runs => self.flat.add(head.first + i as u32, &piece.steps, brief),
+                Uses::Tells => self.flat.name(head.first + i as u32, brief),
+            }
             self.blocks[head.first as usize + i] = Some(known);
         }
         if is_path { self.add_chains(head.first, plan.pieces.len()) } else { Some(()) }
@@ -174,7 +200,7 @@ impl Book {
             let Some(before) = i.checked_sub(1) else { continue };
             let back = blocks.checked_add(before)?;
             let identifier = first + u32::from(back);
-            self.flat.add(identifier, &[], Brief::new(entry, 0, len, Sort::Records));
+            self.flat.name(identifier, Brief::new(entry, 0, len, Sort::Records));
             let at = identifier as usize;
             if self.chains.len() <= at {
                 self.chains.resize(at + 1, Links::default());

@@ -11,7 +11,7 @@ use ichnos_base::{
 };
 use ichnos_tap::{BufferKind, Taken};
 
-use super::book::{Book, Known};
+use super::book::{Book, Known, Uses};
 use super::collect::CollectError;
 use super::images::Images;
 use super::raw::{SILENT, Visited};
@@ -81,7 +81,8 @@ impl<'a, S: Sink> Gather<'a, S> {
             insns: 0,
             error: None,
         };
-        Self { out, book: Book::default(), streams: HashMap::new(), visited: HashMap::new() }
+        let uses = if out.sink.takes_raw() { Uses::Tells } else { Uses::Runs };
+        Self { out, book: Book::new(uses), streams: HashMap::new(), visited: HashMap::new() }
     }
 
     /// Instructions so far.

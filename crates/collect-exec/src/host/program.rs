@@ -9,7 +9,7 @@
 
 use ichnos_base::{GuestVa, Record};
 use ichnos_trace::flat::{Registers, ZERO, derive};
-use ichnos_trace::{Address, ExitKind, Leave, Step, Sum, Value, Width};
+use ichnos_trace::{Address, ExitKind, Leave, Ref, Step, Sum, Value, Width};
 
 use crate::words::{u32_at, u64_at};
 
@@ -89,6 +89,16 @@ impl Program {
             program.step(step, &mut pc);
         }
         program
+    }
+
+    /// Says no more of a block than how many bytes an execution takes.
+    pub fn unable(steps: &[Step]) -> Self {
+        let len = |step: &Step| match step {
+            Step::Take { width: Width::Four, .. } => 4,
+            Step::Take { .. } | Step::Ref(Ref { address: Address::Word(_), .. }) => 8,
+            _ => 0,
+        };
+        Self { len: steps.iter().map(len).sum(), ..Self::default() }
     }
 
     /// Bytes of the stream that an execution takes.

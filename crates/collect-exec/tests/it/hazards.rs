@@ -60,6 +60,13 @@ pub fn engine(program: &Path, args: &[&str], what: What) -> Shown {
     engine_as(program, args, what, |_| ())
 }
 
+/// The same, with these paths.
+pub fn engine_along(program: &Path, args: &[&str], what: What, paths: Paths) -> Shown {
+    engine_as(program, args, what, |launch| {
+        launch.paths(paths);
+    })
+}
+
 /// The same, with something set before.
 fn engine_as(program: &Path, args: &[&str], what: What, set: impl FnOnce(&mut Launch)) -> Shown {
     let (shown, complaints) = heard(program, args, what, set);

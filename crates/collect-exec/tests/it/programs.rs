@@ -7,10 +7,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ichnos_collect_exec::Record as What;
+use ichnos_collect_exec::{Paths, Record as What};
 use ichnos_testkit::tool;
 
-use super::hazards::{alone, engine};
+use super::hazards::{alone, engine_along};
 
 /// How a program is tried.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -244,11 +244,11 @@ fn sources(package: &str) -> Option<PathBuf> {
     Some(folder)
 }
 
-fn run(case: &Case) {
-    run_in(case, Path::new("/"));
+fn run(case: &Case, paths: Paths) {
+    run_in(case, Path::new("/"), paths);
 }
 
-fn run_in((name, tools, how, script): &Case, sources: &Path) {
+fn run_in((name, tools, how, script): &Case, sources: &Path, paths: Paths) {
     if !tool::have(&format!("programs::{name}"), tools) {
         return;
     }
@@ -258,15 +258,16 @@ fn run_in((name, tools, how, script): &Case, sources: &Path) {
     );
     let (sh, args) = (Path::new("/bin/bash"), ["-c", script.as_str()]);
     let want = alone(sh, &args);
-    assert_eq!(engine(sh, &args, What::Nothing), want, "{name} under the engine");
+    let engine = |what| engine_along(sh, &args, what, paths);
+    assert_eq!(engine(What::Nothing), want, "{name} under the engine");
     if *how == How::Both {
-        assert_eq!(engine(sh, &args, What::All), want, "{name} recorded");
+        assert_eq!(engine(What::All), want, "{name} recorded");
     }
 }
 
 #[test]
 fn real_programs_behave() {
-    SHORT.iter().for_each(run);
+    SHORT.iter().for_each(|case| run(case, Paths::Eager));
 }
 
 #[test]
@@ -275,13 +276,13 @@ fn more_real_programs_behave() {
         tool::skip("programs::more_real_programs_behave", "ICHNOS_BEHAVIOUR is not \"all\"");
         return;
     }
-    LONG.iter().for_each(run);
+    LONG.iter().for_each(|case| run(case, Paths::Hot));
 }
 
 /// Runs a case with the sources of a package, if they can be had.
 fn run_with((package, case): &(&str, Case)) {
     let Some(folder) = sources(package) else { return };
-    run_in(case, &folder);
+    run_in(case, &folder, Paths::Hot);
     // Not after a failure: whoever looks for its reason needs them.
     std::fs::remove_dir_all(folder).expect("a folder of ours");
 }
