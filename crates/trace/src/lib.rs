@@ -57,6 +57,7 @@ mod lore;
 mod mark;
 mod mend;
 mod misses;
+mod numbered;
 mod output;
 mod pack;
 mod path;
@@ -94,6 +95,7 @@ pub use index::ChunkPlace;
 pub use mark::Loose;
 #[doc(hidden)]
 pub use mend::mend_checksums;
+pub use numbered::Numbered;
 pub use reader::{Condition, Decoder, Reader, Thread};
 pub use roadmap::{Entry, MAX_BLOCKS, MAX_ROADMAP, MAX_SLOTS, Roadmap};
 pub use salvage::{Lost, Salvaged, salvage, salvage_bytes};

@@ -14,6 +14,7 @@ use crate::chain::{Unit, append};
 use crate::followed::{Change, change};
 use crate::guess::Taken;
 use crate::hash::QuickMap;
+use crate::numbered::Numbered;
 use crate::raw_pack::CODE_WORDS;
 
 /// Identifiers from here on are few, and lie in a table of their own.
@@ -109,13 +110,13 @@ pub(crate) const NO_WAY: u32 = 0;
 /// The blocks and chains of a process, by identifier; their places in the lore, one more.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbers {
-    low: Vec<u32>,
+    low: Numbered<u32>,
     high: [u32; 256],
 }
 
 impl Default for Numbers {
     fn default() -> Self {
-        Self { low: Vec::new(), high: [0; 256] }
+        Self { low: Numbered::default(), high: [0; 256] }
     }
 }
 
@@ -191,17 +192,13 @@ impl Numbers {
         if identifier >= HIGH {
             return &mut self.high[(identifier - HIGH) as usize];
         }
-        let at = identifier as usize;
-        if self.low.len() <= at {
-            self.low.resize(at + 1, 0);
-        }
-        &mut self.low[at]
+        self.low.place(identifier)
     }
 
     /// The place of a block in the lore whose identifier is one of the many.
     #[inline(always)]
     pub(crate) fn low(&self, identifier: u32) -> Option<u32> {
-        self.low.get(identifier as usize)?.checked_sub(1)
+        self.low.get(identifier)?.checked_sub(1)
     }
 
     /// The place of a block in the lore.
@@ -210,7 +207,7 @@ impl Numbers {
         let place = if identifier >= HIGH {
             self.high[(identifier - HIGH) as usize]
         } else {
-            *self.low.get(identifier as usize)?
+            *self.low.get(identifier)?
         };
         place.checked_sub(1)
     }

@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::Leave;
-use ichnos_trace::Register;
 use ichnos_trace::flat::{Brief, Sort};
+use ichnos_trace::{Numbered, Register};
 
 use super::book::{Known, MOST_INSNS, Varies};
 use super::stream::{Form, From, Held, Item, Stream, Tell};
@@ -23,7 +23,7 @@ pub const SILENT: [(u32, Register); 3] =
 
 /// The blocks that a process has been through, by identifier, as far as there is nothing special about them.
 #[derive(Debug, Default)]
-pub struct Visited(Vec<Visit>);
+pub struct Visited(Numbered<Visit>);
 
 /// A block or chain that was visited, in four bytes: those of its identifier and words in the lower 16 bits, its instructions in 15, and
 /// whether it goes on behind another one. Nothing if it was not visited, or there is something special about it.
@@ -63,20 +63,16 @@ fn fetch(bytes: &[u8], at: usize) -> usize {
 impl Visited {
     /// A plain block or a chain was visited, which has so many instructions.
     pub fn visit(&mut self, identifier: u32, brief: &Brief, insns: u16) {
-        let at = identifier as usize;
         // A block has few instructions, so that few words do.
         let Ok(len) = u16::try_from(TAG + brief.len as usize) else { return };
-        if self.0.len() <= at {
-            self.0.resize(at + 1, Visit::default());
-        }
         let goes_on = if brief.goes_on { Visit::GOES_ON } else { 0 };
-        self.0[at] = Visit(u32::from(len) | u32::from(insns) << 16 | goes_on);
+        *self.0.place(identifier) = Visit(u32::from(len) | u32::from(insns) << 16 | goes_on);
     }
 
     /// A block or chain that was visited and has nothing special; or nothing.
     #[inline(always)]
     fn get(&self, identifier: u32) -> Visit {
-        self.0.get(identifier as usize).copied().unwrap_or_default()
+        self.0.get(identifier).copied().unwrap_or_default()
     }
 }
 
