@@ -34,7 +34,10 @@ pub fn build(folder: &Folder, name: &str, flags: &str) -> Option<PathBuf> {
     command.arg(script).arg(cache).arg(name).arg(&made).args([&compiler, flags]);
     let run: Run = command.output().expect("a shell").into();
     if run.status == 3 {
-        tool::skip(&format!("inline_projects {name}"), "its sources cannot be had");
+        tool::skip(
+            &format!("inline_projects {name}"),
+            "its sources cannot be had; ICHNOS_FETCH=1 fetches them",
+        );
         return None;
     }
     good(run);

@@ -238,7 +238,10 @@ fn sources(package: &str) -> Option<PathBuf> {
     command.arg(script).arg(own.join("projects")).arg(package).arg(&folder);
     let status = command.status().expect("a shell");
     if !status.success() {
-        tool::skip(&format!("programs::{package}"), "its sources cannot be had");
+        tool::skip(
+            &format!("programs::{package}"),
+            "its sources cannot be had; ICHNOS_FETCH=1 fetches them",
+        );
         return None;
     }
     Some(folder)
