@@ -48,7 +48,9 @@ impl Entry {
     /// What the entry takes beside its place in the list.
     fn bytes(&self) -> u64 {
         let Self { block, shape } = self;
-        let lists = size_of_val(&*block.steps) + size_of_val(&*block.code);
+        // The block is apart from its place, with two counts.
+        let apart = size_of::<Block>() + 2 * size_of::<usize>();
+        let lists = apart + size_of_val(&*block.steps) + size_of_val(&*block.code);
         (lists + size_of_val(&*shape.template) + size_of_val(&*shape.words)) as u64
     }
 
@@ -93,18 +95,19 @@ impl Roadmap {
 
     /// Adds a valid block.
     pub(crate) fn push(&mut self, block: Block) -> Result<BlockId, Flaw> {
+        block.check()?;
         let shape = block.shape();
         self.push_shaped(Arc::new(block), shape)
     }
 
     /// Adds a valid block that somebody planned, who never asks for its records.
     pub(crate) fn push_planned(&mut self, block: Arc<Block>) -> Result<BlockId, Flaw> {
+        block.check()?;
         let shape = Shape { template: Box::default(), ..block.shape() };
         self.push_shaped(block, shape)
     }
 
     fn push_shaped(&mut self, block: Arc<Block>, shape: Shape) -> Result<BlockId, Flaw> {
-        block.check()?;
         let id = self.entries.len() as u32;
         if id >= MAX_BLOCKS {
             return Err(Flaw("there are too many blocks"));
