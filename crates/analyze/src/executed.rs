@@ -2,8 +2,8 @@
 //! when they are taken, so that nobody looks at every record of every execution
 //! ([`Sink::blocks`](ichnos_base::Sink::blocks)).
 //!
-//! Memory: 24 bytes for each number of a block, and for the blocks that ran, 16
-//! for a record and 4 more for an access.
+//! Memory: for blocks that ran, 24 bytes for each number near theirs, 16 for a record and 4 more for an access. A trace of
+//! many processes has millions of blocks, of which a stretch runs few.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::ops::Range;
@@ -13,7 +13,7 @@ use ichnos_base::{BlockId, Record, Shapes};
 /// Executions since they were last taken, and what the blocks are.
 #[derive(Debug, Default)]
 pub(crate) struct Executed {
-    blocks: Vec<Block>,
+    blocks: Paged,
     /// The blocks that ran, in the order of their first executions.
     ran: Vec<BlockId>,
     records: Vec<Record>,
@@ -33,12 +33,56 @@ struct Block {
 const UNKNOWN: Block =
     Block { times: 0, first_record: 0, end_record: 0, first_reach: 0, end_reach: 0 };
 
+/// How many numbers have a page together.
+const PAGE: usize = 256;
+
+/// Blocks by number, in pages, of which only those exist that were asked for.
+#[derive(Debug, Default)]
+struct Paged {
+    /// Where each page is, one more; 0 if there is none.
+    pages: Vec<u32>,
+    blocks: Vec<Block>,
+}
+
+impl Paged {
+    #[inline]
+    fn place(&self, id: BlockId) -> Option<usize> {
+        let page = self.pages.get(id.index() / PAGE)?.checked_sub(1)?;
+        Some(page as usize * PAGE + id.index() % PAGE)
+    }
+
+    #[inline]
+    fn get(&self, id: BlockId) -> Option<&Block> {
+        self.blocks.get(self.place(id)?)
+    }
+
+    #[inline]
+    fn get_mut(&mut self, id: BlockId) -> Option<&mut Block> {
+        let place = self.place(id)?;
+        self.blocks.get_mut(place)
+    }
+
+    /// A block, whose page exists from now on.
+    fn make(&mut self, id: BlockId) -> &mut Block {
+        let page = id.index() / PAGE;
+        if self.pages.len() <= page {
+            self.pages.resize(page + 1, 0);
+        }
+        if self.pages[page] == 0 {
+            self.blocks.resize(self.blocks.len() + PAGE, UNKNOWN);
+            self.pages[page] = (self.blocks.len() / PAGE) as u32;
+        }
+        let first = (self.pages[page] as usize - 1) * PAGE;
+        &mut self.blocks[first + id.index() % PAGE]
+    }
+}
+
 impl Executed {
     /// A block runs once more. Gives how many bytes each of its accesses touches, of all that
     /// take an address: 0 for those that touch nothing.
     #[inline]
     pub fn run(&mut self, id: BlockId, shapes: &dyn Shapes) -> &[u32] {
-        let block = match self.blocks.get_mut(id.index()) {
+        let block = match self.blocks.get_mut(id) {
             Some(block) if block.times > 0 => block,
             _ => self.first(id, shapes.records(id)),
         };
@@ -50,9 +94,9 @@ impl Executed {
     /// Adds executions that were counted elsewhere.
     pub fn join(&mut self, other: &Self) {
         for id in &other.ran {
-            let Some(block) = other.blocks.get(id.index()) else { continue };
+            let Some(block) = other.blocks.get(*id) else { continue };
             let records = other.records.get(range(block.first_record, block.end_record));
-            let own = match self.blocks.get_mut(id.index()) {
+            let own = match self.blocks.get_mut(*id) {
                 Some(own) if own.times > 0 => own,
                 _ => self.first(*id, records.unwrap_or_default()),
             };
@@ -64,7 +108,7 @@ impl Executed {
     /// did. Addresses of accesses and outcomes of branches mean nothing.
     pub fn take(&mut self, mut each: impl FnMut(&Record, u64)) {
         for id in self.ran.drain(..) {
-            let Some(block) = self.blocks.get_mut(id.index()) else { continue };
+            let Some(block) = self.blocks.get_mut(id) else { continue };
             let times = std::mem::take(&mut block.times);
             let records = self.records.get(range(block.first_record, block.end_record));
             records.unwrap_or_default().iter().for_each(|record| each(record, times));
@@ -75,10 +119,7 @@ impl Executed {
     #[inline(never)]
     fn first(&mut self, id: BlockId, records: &[Record]) -> &mut Block {
         self.ran.push(id);
-        if self.blocks.len() <= id.index() {
-            self.blocks.resize(id.index() + 1, UNKNOWN);
-        }
-        let block = &mut self.blocks[id.index()];
+        let block = self.blocks.make(id);
         if block.end_record == 0 {
             block.first_record = self.records.len() as u32;
             block.first_reach = self.reaches.len() as u32;

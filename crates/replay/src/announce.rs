@@ -44,10 +44,10 @@ impl Bytes {
 /// What has been told.
 #[derive(Clone, Debug)]
 pub(crate) struct Announcer {
-    /// Nothing more to tell about the block, ever.
+    /// Nothing more to tell about the block, ever. Blocks without code are settled from the start.
     settled: Vec<bool>,
-    /// Blocks without code: settled from the start.
-    codeless: Arc<[bool]>,
+    /// Those that were settled since: few of all, if a chunk is replayed by itself.
+    since: Vec<BlockId>,
     contested: Arc<[bool]>,
     told: Bytes,
 }
@@ -79,15 +79,17 @@ impl Announcer {
                 });
             }
         }
-        let codeless = settled.clone().into();
-        Self { settled, codeless, contested: contested.into(), told: Bytes::default() }
+        let (since, told) = (Vec::new(), Bytes::default());
+        Self { settled, since, contested: contested.into(), told }
     }
 
-    /// A program was replaced: everything counts as untold. Code of other
+    /// A program was replaced, or another trace is told: everything counts as untold. Code of other
     /// processes is then told once more than needed, which does no harm.
     #[cold]
     pub(crate) fn forget(&mut self) {
-        self.settled.copy_from_slice(&self.codeless);
+        for id in self.since.drain(..) {
+            self.settled[id.index()] = false;
+        }
         self.told = Bytes::default();
     }
 
@@ -102,6 +104,7 @@ impl Announcer {
     pub(crate) fn news<'a>(&mut self, id: BlockId, block: &'a Block) -> Option<Code<'a>> {
         if !self.contested[id.index()] {
             self.settled[id.index()] = true;
+            self.since.push(id);
         }
         let mut known = true;
         for (key, at, piece) in Bytes::pieces(block) {

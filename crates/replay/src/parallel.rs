@@ -5,14 +5,15 @@
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use ichnos_base::{DriveError, Sink, Source, ThreadId, Totals};
-use ichnos_trace::Error;
+use ichnos_trace::{Error, Roadmap};
 use rayon::prelude::*;
 
 use crate::announce::Announcer;
-use crate::player::{PlayError, Player};
+use crate::player::{Flow, PlayError, Player};
 use crate::replay::{Replay, chunks_in, open};
 
 /// One chunk of a thread, and where in the thread it stands.
@@ -30,7 +31,32 @@ pub struct Piece {
     pub first_ns: u64,
 }
 
-impl Replay<'_> {
+/// Players and announcers that are at leisure. Each keeps its memory, of which some is in proportion to all blocks of the trace.
+struct Stage<'r> {
+    first: Announcer,
+    spare: Mutex<Vec<(Player<'r>, Announcer)>>,
+}
+
+impl<'r> Stage<'r> {
+    fn new(roadmap: &Roadmap) -> Self {
+        Self { first: Announcer::new(roadmap), spare: Mutex::default() }
+    }
+
+    fn take(&self, replay: &Replay<'r>) -> Result<(Player<'r>, Announcer), Error> {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        match spare {
+            Some(spare) => Ok(spare),
+            None => Ok((Player::new(replay.reader, replay.ways())?, self.first.clone())),
+        }
+    }
+
+    fn give(&self, player: Player<'r>, mut announcer: Announcer) {
+        announcer.forget();
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push((player, announcer));
+    }
+}
+
+impl<'r> Replay<'r> {
     /// Replays every chunk of the chosen threads and range into a sink of its own, on `jobs`
     /// processors. Each sink is told a whole trace, from `begin` to `finish`, that
     /// happens to be one chunk long; code is told anew to each. The
@@ -50,10 +76,10 @@ impl Replay<'_> {
         T: Send,
     {
         let pieces = self.pieces().map_err(DriveError::Source)?;
-        let announcer = Announcer::new(self.reader.roadmap());
+        let stage = Stage::new(self.reader.roadmap());
         let work = |piece: &Piece| {
             let mut sink = make(piece);
-            self.play_piece(piece, announcer.clone(), &mut sink)?;
+            self.play_piece(piece, &stage, &mut sink)?;
             Ok(done(piece, sink))
         };
         let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs.max(1)).build();
@@ -82,8 +108,8 @@ impl Replay<'_> {
         T: Send,
     {
         let pieces = self.pieces().map_err(DriveError::Source)?;
-        let announcer = Announcer::new(self.reader.roadmap());
-        let (pieces, announcer, make, done) = (&pieces, &announcer, &make, &done);
+        let stage = Stage::new(self.reader.roadmap());
+        let (pieces, stage, make, done) = (&pieces, &stage, &make, &done);
         let jobs = jobs.get().min(pieces.len().max(1));
         thread::scope(|scope| {
             let mut results = Vec::new();
@@ -93,7 +119,7 @@ impl Replay<'_> {
                 scope.spawn(move || {
                     for piece in pieces.iter().skip(first).step_by(jobs) {
                         let mut sink = make(piece);
-                        let played = self.play_piece(piece, announcer.clone(), &mut sink);
+                        let played = self.play_piece(piece, stage, &mut sink);
                         let failed = played.is_err();
                         let told = sender.send(played.map(|()| done(piece, sink)));
                         if failed || told.is_err() {
@@ -167,16 +193,19 @@ impl Replay<'_> {
     fn play_piece<S: Sink>(
         &self,
         piece: &Piece,
-        mut announcer: Announcer,
+        stage: &Stage<'r>,
         sink: &mut S,
     ) -> Result<(), PlayError<S>> {
         let more = self.reader.about().with(|about| sink.begin(about)).map_err(DriveError::Sink)?;
         if more {
-            let mut player = Player::new(self.reader, self.ways()).map_err(DriveError::Source)?;
+            let (mut player, mut announcer) = stage.take(self).map_err(DriveError::Source)?;
             let thread = self.reader.thread(piece.thread).map_err(DriveError::Source)?;
             let playing = open(self.reader, &mut player, thread, piece.chunk, &self.range);
             let mut playing = playing.map_err(DriveError::Source)?;
-            player.play(&mut playing, &mut announcer, sink)?;
+            // Whoever broke off is in the middle of something.
+            if player.play(&mut playing, &mut announcer, sink)? == Flow::More {
+                stage.give(player, announcer);
+            }
         }
         sink.finish().map_err(DriveError::Sink)
     }

@@ -188,6 +188,9 @@ impl Note {
         Self { identifier: Self::NO_IDENTIFIER, lore: 0, len: 0, way: 0, moves: 0, runs: 0 };
 }
 
+/// How many slots have a page together.
+const PAGE: usize = 512;
+
 /// All guesses of a chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Guesses {
@@ -204,26 +207,35 @@ pub(crate) struct Guesses {
 /// What is known of words, wherever they are.
 #[derive(Debug)]
 pub(crate) struct Words {
-    /// The last ones of all registers and slots.
+    /// The last ones of all registers and slots. Of the slots, those of units that have a place are right: a trace of many
+    /// processes has millions of slots, of which a chunk uses few.
     registers: [u64; Register::COUNT],
     slots: Vec<u64>,
+    /// Which pages of slots are in use, and all of these in a list.
+    used: Vec<bool>,
+    pages: Vec<u32>,
     contexts: Vec<u32>,
     bits: u32,
 }
 
 impl Default for Words {
     fn default() -> Self {
-        Self { registers: [0; Register::COUNT], slots: Vec::new(), contexts: Vec::new(), bits: 0 }
+        Self {
+            registers: [0; Register::COUNT],
+            slots: Vec::new(),
+            used: Vec::new(),
+            pages: Vec::new(),
+            contexts: Vec::new(),
+            bits: 0,
+        }
     }
 }
 
 impl Guesses {
     /// A chunk begins, with tables of so many places.
     pub(crate) fn begin(&mut self, slots: u32, bits: u32) {
-        (self.bits, self.words.bits) = (bits, bits);
-        self.words.registers = [0; Register::COUNT];
-        refill(&mut self.words.slots, slots as usize, 0);
-        refill(&mut self.words.contexts, 1 << bits, 0);
+        self.bits = bits;
+        self.words.begin(slots as usize, bits);
         refill(&mut self.table, 1 << bits, 0);
         refill(&mut self.places, 1, Place::NOWHERE);
         self.known.clear();
@@ -266,9 +278,9 @@ impl Guesses {
             at = self.forget(at);
         }
         let (first_word, count) = (self.known.len() as u32, words.len() as u32);
-        let slots = &self.words.slots;
+        let all = &mut self.words;
         self.known.extend(words.map(|(slot, taken)| Known {
-            last: slots.get(slot as usize).copied().unwrap_or(0),
+            last: all.use_slot(slot),
             difference: 0,
             other: 0,
             slot,
@@ -326,6 +338,32 @@ pub(crate) struct Surprise {
 }
 
 impl Words {
+    /// A chunk begins: there are so many slots.
+    fn begin(&mut self, slots: usize, bits: u32) {
+        for page in self.pages.drain(..) {
+            let first = page as usize * PAGE;
+            let end = self.slots.len().min(first + PAGE);
+            self.slots.get_mut(first..end).unwrap_or_default().fill(0);
+            self.used[page as usize] = false;
+        }
+        self.slots.resize(slots, 0);
+        self.used.resize(slots.div_ceil(PAGE), false);
+        self.registers = [0; Register::COUNT];
+        self.bits = bits;
+        refill(&mut self.contexts, 1 << bits, 0);
+    }
+
+    /// The last word of a slot that may come from now on; 0 if there is no such slot.
+    fn use_slot(&mut self, slot: u32) -> u64 {
+        let page = slot as usize / PAGE;
+        if let Some(used) = self.used.get_mut(page)
+            && !std::mem::replace(used, true)
+        {
+            self.pages.push(page as u32);
+        }
+        self.slots.get(slot as usize).copied().unwrap_or(0)
+    }
+
     /// A word came: answers nothing if it was expected.
     #[inline(always)]
     pub(crate) fn surprise(&mut self, known: &mut Known, word: u64) -> Option<Surprise> {
