@@ -80,7 +80,8 @@ impl Piece {
     /// instructions, or empty.
     #[must_use]
     pub fn block(&self, process: ProcessId, code: Vec<u8>) -> Block {
-        Block { process, entry: self.entry, exits: Exits::Side, steps: self.steps.clone(), code }
+        let (steps, code) = (self.steps.as_slice().into(), code.into());
+        Block { process, entry: self.entry, exits: Exits::Side, steps, code }
     }
 }
 

@@ -124,7 +124,7 @@ impl Program {
             exit(last),
         ];
         let (process, entry) = (ProcessId(0), entry(number));
-        Block { process, entry, exits: Exits::Side, steps, code: Vec::new() }
+        Block { process, entry, exits: Exits::Side, steps: steps.into(), code: [].into() }
     }
 
     /// A walk through the program, as it is stored.

@@ -24,7 +24,7 @@ impl Bytes {
     /// A block's code page by page: the page, where on it, the bytes.
     fn pieces(block: &Block) -> impl Iterator<Item = ((u32, u64), usize, &[u8])> {
         let mut pc = block.entry.0;
-        let mut rest = block.code.as_slice();
+        let mut rest = &*block.code;
         std::iter::from_fn(move || {
             let at = pc % PAGE;
             let len = rest.len().min((PAGE - at) as usize);

@@ -93,7 +93,7 @@ impl Expander {
         rest.words = later;
         self.records.extend_from_slice(&shape.template);
         let made = &mut self.records[start..];
-        for (word, place) in words.iter().zip(&shape.words) {
+        for (word, place) in words.iter().zip(shape.words.iter()) {
             if let Some(record) = made.get_mut(place.record as usize) {
                 set_address(record, *word);
             }

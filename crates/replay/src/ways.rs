@@ -1,6 +1,6 @@
 //! The blocks of a roadmap as executions are told by number: plain blocks by their own numbers, and planned ones, laid out flat,
 //! by the numbers of their *ways*, which come behind those of all blocks. A way is a block left at one of its
-//! exits, or run to its end.
+//! exits, or run to its end. Blocks of several processes that are the same have the same ways.
 //!
 //! A planned block is laid out unless it tells its accesses apart (`Step::Flex`) or uses a register that it has
 //! itself forgotten. What it does to registers that are known is worked out once, under the
@@ -11,6 +11,8 @@
 //!
 //! Memory: about as much as the planned blocks take in the roadmap, and 48 bytes for each block before the last of them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::HashMap;
 
 use ichnos_base::{BlockId, GuestVa, Record, Shapes, Totals};
 use ichnos_trace::flat::{Brief, Flat, Sort};
@@ -69,12 +71,27 @@ impl<'r> Ways<'r> {
     pub(crate) fn new(roadmap: &'r Roadmap) -> Self {
         let (flat, needs) = (Flat::default(), Vec::new());
         let mut ways = Self { roadmap, flat, needs, ways: Vec::new(), places: Vec::new() };
-        for (id, _) in roadmap.iter() {
-            if let Some(entry) = roadmap.get(id).filter(|entry| !entry.shape.plain) {
-                ways.add(id, entry);
+        let mut firsts: HashMap<*const Step, BlockId> = HashMap::new();
+        for (id, block) in roadmap.iter() {
+            let Some(entry) = roadmap.get(id).filter(|entry| !entry.shape.plain) else { continue };
+            match *firsts.entry(block.steps.as_ptr()).or_insert(id) {
+                first if first == id => ways.add(id, entry),
+                first => ways.add_twin(id, first),
             }
         }
         ways
+    }
+
+    /// Adds a block whose steps are those of another one: its executions are told by that one's ways.
+    fn add_twin(&mut self, id: BlockId, first: BlockId) {
+        let Some((&brief, needs)) = self.get(first) else { return };
+        self.expects(id, needs);
+        self.flat.name(id.0, brief);
+    }
+
+    fn expects(&mut self, id: BlockId, needs: Needs) {
+        self.needs.resize(id.index(), Needs::default());
+        self.needs.push(needs);
     }
 
     /// A block that is laid out, and what it expects.
@@ -96,7 +113,7 @@ impl<'r> Ways<'r> {
     }
 
     fn add(&mut self, id: BlockId, entry: &Entry) {
-        let Entry { block, shape } = entry;
+        let Entry { block, shape, .. } = entry;
         // In a block that was executed to its end the exits before that are records and no more.
         let is_inner = |at: usize, step: &Step| {
             let last = at + 1 == block.steps.len();
@@ -115,8 +132,7 @@ impl<'r> Ways<'r> {
         let Study { needs, halved, ways, places, .. } = study;
         self.ways.extend(ways.iter().map(|way| Way { block: id, first_place, ..*way }));
         self.places.extend(places);
-        self.needs.resize(id.index(), Needs::default());
-        self.needs.push(needs);
+        self.expects(id, needs);
         let is_idle =
             |step: &Step| matches!(step, Step::Forget { register } if bit(*register) & halved == 0);
         let steps = block.steps.iter().enumerate();

@@ -10,6 +10,8 @@
 //! stream after the first exit.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::sync::Arc;
+
 use ichnos_base::{Address, ExitKind, GuestVa, Leave, ProcessId, Record, Slot, Step, Totals};
 
 use crate::error::Flaw;
@@ -39,9 +41,9 @@ pub struct Block {
     /// Which exits can be taken.
     pub exits: Exits,
     /// What replay does, in order.
-    pub steps: Vec<Step>,
+    pub steps: Arc<[Step]>,
     /// The machine code of all its instructions; empty if unknown.
-    pub code: Vec<u8>,
+    pub code: Arc<[u8]>,
 }
 
 /// Where an execution of a superblock ended.
@@ -71,7 +73,7 @@ pub struct Word {
 #[repr(C, align(64))]
 pub struct Shape {
     /// The words that one execution takes from the stream, in order.
-    pub words: Box<[Word]>,
+    pub words: Arc<[Word]>,
     /// The address of the first instruction.
     pub entry: GuestVa,
     /// The block's last step, if that is an exit.
@@ -86,7 +88,7 @@ pub struct Shape {
     pub flexes: u32,
     /// The records of one execution, with addresses of words left 0 and the last
     /// branch taken; exact only if the shape is plain.
-    pub template: Box<[Record]>,
+    pub template: Arc<[Record]>,
     /// The address after the last instruction.
     pub end: GuestVa,
 }
@@ -270,7 +272,7 @@ impl Block {
     /// What the steps come to.
     pub(crate) fn shape(&self) -> Shape {
         let mut layout = Layout { end: self.entry, ..Layout::default() };
-        for step in &self.steps {
+        for step in self.steps.iter() {
             layout.add(step);
         }
         let mut last_exit = None;

@@ -105,7 +105,7 @@ impl Book {
         let revived = known.iter().copied().find(|id| {
             let entry = self.roadmap.get(*id);
             self.retired[id.index()]
-                && entry.is_some_and(|e| e.block.code == code && e.matches(path))
+                && entry.is_some_and(|e| *e.block.code == *code && e.matches(path))
         });
         if let Some(id) = revived {
             self.retired[id.index()] = false;
@@ -158,6 +158,7 @@ impl Book {
                 steps.push(exit(kind, taken, target));
             }
         }
+        let (steps, code) = (steps.into(), code.into());
         let block = Block { process, entry, exits: Exits::Last, steps, code };
         self.encoder.add(&self.roadmap, &block, |i| {
             sites.binary_search_by_key(&i, |s| s.0).ok().and_then(|at| sites[at].1)
@@ -171,11 +172,15 @@ impl Book {
         Ok(id)
     }
 
-    /// Adds a block that a plan made.
-    pub(crate) fn push_plan(&mut self, block: Arc<Block>) -> Result<BlockId, Error> {
+    /// Adds a block that a plan made, perhaps as a twin of another.
+    pub(crate) fn push_plan(
+        &mut self,
+        block: Arc<Block>,
+        twin: Option<BlockId>,
+    ) -> Result<BlockId, Error> {
         block.check().map_err(|f| Error::Misuse(f.0))?;
         self.encoder.add(&self.roadmap, &block, |_| None);
-        let id = self.roadmap.push_planned(block).map_err(|f| Error::Misuse(f.0))?;
+        let id = self.roadmap.push_planned(block, twin).map_err(|f| Error::Misuse(f.0))?;
         self.number();
         Ok(id)
     }
@@ -269,7 +274,7 @@ impl Book {
                 now.clear();
                 let path = &entry.shape.template;
                 let same = self.uniform(code.process, path, &mut now) == path.len()
-                    && now == entry.block.code;
+                    && *now == *entry.block.code;
                 self.retired[id.index()] = !same;
             }
         }
@@ -309,7 +314,7 @@ impl Entry {
     fn matches_flex(&self, path: &[Record]) -> bool {
         let mut rest = path;
         let mut pc = self.block.entry;
-        let mut steps = self.block.steps.as_slice();
+        let mut steps = &*self.block.steps;
         while let Some((step, later)) = steps.split_first() {
             steps = later;
             let ok = match *step {

@@ -313,7 +313,7 @@ impl Learner {
         self.found.resize(self.slots.len(), Wire::default());
         for id in self.blocks..roadmap.len() {
             let Some(entry) = roadmap.get(BlockId(id as u32)) else { continue };
-            for step in &entry.block.steps {
+            for step in entry.block.steps.iter() {
                 let Step::Ref(r) = step else { continue };
                 let Address::Word(slot) = r.address else { continue };
                 self.slots[slot.0 as usize].sort = Sort {

@@ -76,6 +76,7 @@ mod slot;
 mod stream;
 mod study;
 mod token;
+mod twins;
 mod unpack;
 mod values;
 mod wire;

@@ -160,6 +160,8 @@ pub(crate) struct Lore {
     members: Vec<(u32, Inner)>,
     /// The place of the last chain.
     last_chain: Option<u32>,
+    /// The first block with each list of steps, by where that is: all others that have it take and do the same.
+    twins: QuickMap<usize, u32>,
     processes: QuickMap<u32, Arc<Numbers>>,
     /// The register that is followed, if any.
     follows: Option<Register>,
@@ -179,6 +181,7 @@ impl Default for Lore {
             whole: Vec::new(),
             members: Vec::new(),
             last_chain: None,
+            twins: QuickMap::default(),
             processes: QuickMap::default(),
             follows: None,
             slots: 0,
@@ -237,7 +240,18 @@ impl Lore {
 
     fn add(&mut self, planned: &Planned) {
         self.number(planned.process, planned.identifier);
-        let (block, first_word) = (&planned.block, self.words.len() as u32);
+        self.ids = self.ids.max(planned.id.0 + 1);
+        let (block, unit) = (&planned.block, Unit::block(planned.id));
+        let (entry, last) = (block.entry, Arc::clone(block));
+        let whole = Whole { entry, last, inner: Inner::NONE, first_member: 0, members: 0 };
+        self.whole.push(whole);
+        let place = self.briefs.len() as u32;
+        let twin = *self.twins.entry(block.steps.as_ptr() as usize).or_insert(place);
+        if let Some(brief) = self.briefs.get(twin as usize).copied() {
+            self.briefs.push(Brief { unit, ..brief });
+            return;
+        }
+        let first_word = self.words.len() as u32;
         let shape = block.shape();
         self.words.extend(shape.words.iter().map(|w| Word { slot: w.slot.0, taken: w.taken }));
         let slots = shape.words.iter().map(|w| w.slot.0 + 1);
@@ -249,16 +263,8 @@ impl Lore {
             () if shape.flexes > 0 => Sort::Flexible,
             () => Sort::of(words),
         };
-        self.ids = self.ids.max(planned.id.0 + 1);
-        let (unit, first_way, ways) = (Unit::block(planned.id), 0, 0);
+        let (first_way, ways) = (0, 0);
         self.briefs.push(Brief { unit, first_word, first_way, ways, words, len, sort });
-        self.whole.push(Whole {
-            entry: block.entry,
-            last: Arc::clone(block),
-            inner: Inner::NONE,
-            first_member: 0,
-            members: 0,
-        });
         self.add_ways();
     }
 

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, PoisonError};
 
-use ichnos_base::{Address, BlockId, Chain, Event, Plan, ProcessId, Raw, Ref, Step, Totals};
+use ichnos_base::{BlockId, Chain, Event, Plan, ProcessId, Raw, Totals};
 
 use crate::block::{Block, Exits};
 use crate::chunk::{ChunkHeader, ChunkKind};
@@ -16,8 +16,10 @@ use crate::hash::QuickMap;
 use crate::lore::{Chained, Planned, Told};
 use crate::raw_line::{Chunk, Done};
 use crate::raw_pack::{Gathered, Piece};
+use crate::roadmap::Entry;
 use crate::roadmap_codec::MAX_UNFOLDED;
 use crate::stream::{Stream, Tools};
+use crate::twins::{Parts, slot_mut};
 use crate::writer::Writer;
 
 /// Slots beyond this are used again, by blocks that were planned long after each other.
@@ -44,19 +46,22 @@ impl<W: Write> Writer<W> {
             return Err(Error::Misuse("two planned blocks have the same identifier"));
         }
         let Tools { book, line, next_slot, .. } = &mut self.tools;
-        let mut steps = plan.steps.to_vec();
-        for step in &mut steps {
-            if let Step::Take { slot, .. }
-            | Step::Flex { slot }
-            | Step::Ref(Ref { address: Address::Word(slot), .. }) = step
-            {
-                slot.0 = *next_slot;
-                *next_slot = (*next_slot + 1) % MOST_SLOTS;
-            }
-        }
         let (process, entry, exits) = (plan.process, plan.entry, Exits::Side);
-        let block = Arc::new(Block { process, entry, exits, steps, code: plan.code.to_vec() });
-        let id = book.push_plan(Arc::clone(&block))?;
+        let twin = book.roadmap.twin(&Parts { entry, exits, steps: plan.steps, code: plan.code });
+        let (steps, code) = match twin.and_then(|id| book.roadmap.get(id)) {
+            // No chunk is of two processes, so that their blocks may have the same slots.
+            Some(Entry { block, .. }) => (Arc::clone(&block.steps), Arc::clone(&block.code)),
+            None => {
+                let mut steps = plan.steps.to_vec();
+                for slot in steps.iter_mut().filter_map(slot_mut) {
+                    slot.0 = *next_slot;
+                    *next_slot = (*next_slot + 1) % MOST_SLOTS;
+                }
+                (steps.into(), plan.code.into())
+            }
+        };
+        let block = Arc::new(Block { process, entry, exits, steps, code });
+        let id = book.push_plan(Arc::clone(&block), twin)?;
         let identifier = plan.identifier;
         let mut plans = line.plans().write().unwrap_or_else(PoisonError::into_inner);
         self.plans.by_number.insert(number, Known { place: plans.len() as u32, id: Some(id) });

@@ -205,7 +205,7 @@ impl RawUnpacker {
 
     #[cold]
     fn flexes(&mut self, from: &mut Columns<'_>, entry: &Entry, burst: &mut Burst) -> Parse<()> {
-        for step in &entry.block.steps {
+        for step in entry.block.steps.iter() {
             if let Step::Flex { slot } = step {
                 let last = self.guesses.last_mut(slot.0);
                 let count = get_runs(&mut from.flex, &mut burst.runs, last)?;

@@ -10,6 +10,7 @@ use ichnos_base::{Address, BlockId, Chain, GuestVa, Leave, Step};
 use crate::block::{Block, LeftAt, Shape, Word};
 use crate::chain::{Chains, MAX_CHAINS, Size};
 use crate::error::Flaw;
+use crate::twins::{Parts, Twins};
 
 /// The most blocks a trace may have. At some 350 bytes a block this bounds what
 /// a reader holds; real programs stay far below a million.
@@ -31,6 +32,8 @@ pub struct Roadmap {
     entries: Vec<Option<Entry>>,
     chains: Chains,
     slots: u32,
+    /// Blocks by what they are, so that others that are the same share it.
+    twins: Twins,
     /// Bytes taken, by account.
     taken: u64,
 }
@@ -42,16 +45,23 @@ pub struct Entry {
     pub block: Arc<Block>,
     /// What it comes to.
     pub shape: Shape,
+    /// Whether its lists are those of a block before it.
+    is_twin: bool,
 }
 
 impl Entry {
     /// What the entry takes beside its place in the list.
     fn bytes(&self) -> u64 {
-        let Self { block, shape } = self;
-        // The block is apart from its place, with two counts.
-        let apart = size_of::<Block>() + 2 * size_of::<usize>();
-        let lists = apart + size_of_val(&*block.steps) + size_of_val(&*block.code);
-        (lists + size_of_val(&*shape.template) + size_of_val(&*shape.words)) as u64
+        let Self { block, shape, is_twin } = self;
+        // The block is apart from its place, with two counts, and so are its lists.
+        let counts = 2 * size_of::<usize>();
+        let apart = size_of::<Block>() + counts;
+        if *is_twin {
+            return apart as u64;
+        }
+        let steps = size_of_val(&*block.steps) + size_of_val(&*block.code);
+        let lists = steps + size_of_val(&*shape.template) + size_of_val(&*shape.words);
+        (apart + lists + 4 * counts) as u64
     }
 
     /// Where an execution ended, given how it was left. Flexible accesses are not
@@ -93,26 +103,53 @@ impl Roadmap {
         (0..).zip(&self.entries).filter_map(|(i, e)| Some((BlockId(i), &*e.as_ref()?.block)))
     }
 
+    /// A block that is the same as this one, but perhaps of another process and with other slots.
+    pub(crate) fn twin(&self, of: &Parts<'_>) -> Option<BlockId> {
+        let id = self.twins.find(of)?;
+        let block = &self.get(id)?.block;
+        of.is_like(&block.parts()).then_some(id)
+    }
+
     /// Adds a valid block.
-    pub(crate) fn push(&mut self, block: Block) -> Result<BlockId, Flaw> {
+    pub(crate) fn push(&mut self, mut block: Block) -> Result<BlockId, Flaw> {
+        let twin = self.twin(&block.parts()).and_then(|id| self.get(id));
+        if let Some(Entry { block: twin, shape, .. }) =
+            twin.filter(|t| t.block.steps == block.steps)
+        {
+            (block.steps, block.code) = (Arc::clone(&twin.steps), Arc::clone(&twin.code));
+            return self.push_shaped(Arc::new(block), shape.clone(), true);
+        }
         block.check()?;
         let shape = block.shape();
-        self.push_shaped(Arc::new(block), shape)
+        self.push_shaped(Arc::new(block), shape, false)
     }
 
-    /// Adds a valid block that somebody planned, who never asks for its records.
-    pub(crate) fn push_planned(&mut self, block: Arc<Block>) -> Result<BlockId, Flaw> {
+    /// Adds a valid block that somebody planned, who never asks for its records. If it has a twin, its lists are that one's.
+    pub(crate) fn push_planned(
+        &mut self,
+        block: Arc<Block>,
+        twin: Option<BlockId>,
+    ) -> Result<BlockId, Flaw> {
+        if let Some(twin) = twin.and_then(|id| self.get(id)) {
+            let shape = twin.shape.clone();
+            return self.push_shaped(block, shape, true);
+        }
         block.check()?;
-        let shape = Shape { template: Box::default(), ..block.shape() };
-        self.push_shaped(block, shape)
+        let shape = Shape { template: Arc::default(), ..block.shape() };
+        self.push_shaped(block, shape, false)
     }
 
-    fn push_shaped(&mut self, block: Arc<Block>, shape: Shape) -> Result<BlockId, Flaw> {
+    fn push_shaped(
+        &mut self,
+        block: Arc<Block>,
+        shape: Shape,
+        is_twin: bool,
+    ) -> Result<BlockId, Flaw> {
         let id = self.entries.len() as u32;
         if id >= MAX_BLOCKS {
             return Err(Flaw("there are too many blocks"));
         }
-        for step in &block.steps {
+        for step in block.steps.iter() {
             if let Step::Take { slot, .. }
             | Step::Flex { slot }
             | Step::Ref(crate::Ref { address: Address::Word(slot), .. }) = step
@@ -123,8 +160,11 @@ impl Roadmap {
                 self.slots = self.slots.max(slot.0 + 1);
             }
         }
-        let entry = Entry { block, shape };
+        let entry = Entry { block, shape, is_twin };
         self.take(entry.bytes() + PLACE)?;
+        if !is_twin {
+            self.twins.add(&entry.block.parts(), BlockId(id));
+        }
         self.entries.push(Some(entry));
         Ok(BlockId(id))
     }
@@ -261,7 +301,7 @@ mod tests {
 
     fn block(process: u32, steps: Vec<Step>) -> Block {
         let (process, entry, exits) = (ProcessId(process), GuestVa(0x1000), Exits::Side);
-        Block { process, entry, exits, steps, code: Vec::new() }
+        Block { process, entry, exits, steps: steps.into(), code: Arc::default() }
     }
 
     /// Blocks 0 and 1 are fit for chains; then one of another process, a silent one, one that varies, one that takes a
@@ -301,6 +341,37 @@ mod tests {
         assert_eq!(push(&[0, 6]), Ok(3));
         assert_eq!(roadmap.chain(2).map(|c| (c.0.len(), c.1.len())), Some((2, 3)));
         assert!(roadmap.chain(3).is_none() && roadmap.chain(4).is_none());
+    }
+
+    #[test]
+    fn blocks_of_several_processes_that_are_the_same_share_their_lists() {
+        let insn = Step::Insn { len: 1, kind: InsnKind::OTHER };
+        let take = |slot| Step::Take { register: Register(0), width: Width::Eight, slot };
+        let mut roadmap = Roadmap::default();
+        let first = roadmap.push(block(1, vec![take(Slot(7)), insn])).unwrap();
+        let (taken, extent) = (roadmap.taken, roadmap.extent());
+        let second = roadmap.push(block(2, vec![take(Slot(7)), insn])).unwrap();
+        let [a, b] = [first, second].map(|id| roadmap.get(id).unwrap());
+        assert!(Arc::ptr_eq(&a.block.steps, &b.block.steps));
+        assert!(Arc::ptr_eq(&a.shape.words, &b.shape.words));
+        assert_eq!((a.block.process.0, b.block.process.0), (1, 2));
+        assert!(roadmap.taken - taken < taken);
+        // A file may give the same block other slots, and another block may be at the same place.
+        let other = roadmap.push(block(3, vec![take(Slot(8)), insn])).unwrap();
+        let longer = roadmap.push(block(3, vec![take(Slot(7)), insn, insn])).unwrap();
+        for id in [other, longer] {
+            let entry = roadmap.get(id).unwrap();
+            assert!(!Arc::ptr_eq(&entry.block.steps, &roadmap.get(first).unwrap().block.steps));
+        }
+        let parts = block(4, vec![take(Slot(0)), insn]);
+        assert_eq!(roadmap.twin(&parts.parts()), Some(other));
+        let code = Block { code: [1].into(), ..parts.clone() };
+        let elsewhere = Block { entry: GuestVa(0x1001), ..parts };
+        assert!([code, elsewhere].iter().all(|block| roadmap.twin(&block.parts()).is_none()));
+        roadmap.truncate(extent);
+        assert_eq!(roadmap.taken, taken);
+        // What the list of twins still says of them is no more.
+        assert_eq!(roadmap.twin(&block(4, vec![take(Slot(0)), insn]).parts()), None);
     }
 
     #[test]

@@ -327,36 +327,36 @@ fn read_block(
     if count > MAX_STEPS {
         return Err(Flaw("a block has too many steps"));
     }
-    let mut block = Block {
-        process: ProcessId(last.process),
-        entry: GuestVa(last.pc),
-        exits: if flags & 1 != 0 { Exits::Side } else { Exits::Last },
-        steps: Vec::with_capacity(count),
-        code: Vec::new(),
-    };
-    while block.steps.len() < count {
+    let (mut steps, mut bytes) = (Vec::with_capacity(count), Vec::new());
+    while steps.len() < count {
         let tag = body.u8()?;
         if tag == COPY {
-            repeat_steps(roadmap, first, body, &mut block)?;
+            repeat_steps(roadmap, first, body, (&mut steps, &mut bytes))?;
             continue;
         }
         let step = read_step(body, tag, last)?;
         if flags & 2 != 0 {
-            block.code.extend_from_slice(code.take(step.insn_len())?);
+            bytes.extend_from_slice(code.take(step.insn_len())?);
         }
-        block.steps.push(step);
+        steps.push(step);
     }
-    if block.steps.len() != count {
+    if steps.len() != count {
         return Err(Flaw("a block repeats more steps than it has"));
     }
-    Ok(block)
+    Ok(Block {
+        process: ProcessId(last.process),
+        entry: GuestVa(last.pc),
+        exits: if flags & 1 != 0 { Exits::Side } else { Exits::Last },
+        steps: steps.into(),
+        code: bytes.into(),
+    })
 }
 
 fn repeat_steps(
     roadmap: &Roadmap,
     first: u32,
     body: &mut Cursor<'_>,
-    block: &mut Block,
+    (own, code): (&mut Vec<Step>, &mut Vec<u8>),
 ) -> Parse<()> {
     const FLAW: Flaw = Flaw("a block repeats steps that do not exist");
     let back = body.u32()?;
@@ -366,13 +366,13 @@ fn repeat_steps(
     let old = &roadmap.get(BlockId(from)).ok_or(FLAW)?.block;
     let end = step.checked_add(len).ok_or(FLAW)?;
     let steps = old.steps.get(step..end).ok_or(FLAW)?;
-    if len == 0 || block.steps.len() + len > MAX_STEPS {
+    if len == 0 || own.len() + len > MAX_STEPS {
         return Err(FLAW);
     }
     let at = code_len(&old.steps[..step]);
-    block.steps.extend_from_slice(steps);
+    own.extend_from_slice(steps);
     if !old.code.is_empty() {
-        block.code.extend_from_slice(old.code.get(at..at + code_len(steps)).ok_or(FLAW)?);
+        code.extend_from_slice(old.code.get(at..at + code_len(steps)).ok_or(FLAW)?);
     }
     Ok(())
 }
@@ -457,6 +457,7 @@ mod tests {
         let roadmap = Roadmap::default();
         let steps = vec![Step::Insn { len: 1, kind: InsnKind::OTHER }];
         let (process, exits, code) = (ProcessId(0), Exits::Side, Vec::new());
+        let (steps, code) = (steps.into(), code.into());
         let block = Block { process, entry: GuestVa(0), exits, steps, code };
         (0..8).for_each(|_| encoder.add(&roadmap, &block, |_| None));
         let (early, late) = chains.split_at(chains.len() / 2);

@@ -1,6 +1,8 @@
 //! The roadmap as the host knows it: every block by its identifier.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -76,8 +78,41 @@ pub struct Book {
     chains: Vec<Links>,
     /// The blocks of all ways.
     ways: Vec<Arc<Known>>,
+    /// What code was told to be, by a hash of it. Processes of a tree often run the same programs at the same addresses.
+    codes: HashMap<u64, Told>,
+    hash: RandomState,
     /// The blocks as most executions need them. A chain is here with its entry and length, and cannot be run.
     pub flat: Flat<[u8]>,
+}
+
+/// Code that was told.
+#[derive(Debug)]
+struct Told {
+    is_path: bool,
+    /// Where its stretches are, and how long.
+    stretches: Box<[(u64, u32)]>,
+    /// Its blocks, one behind the other.
+    blocks: Box<[Arc<Known>]>,
+}
+
+impl Told {
+    /// Whether it is this code.
+    fn is(&self, described: &Described<'_>) -> bool {
+        let Described { head, stretches, code } = described;
+        let mut rest = *code;
+        let is_next = |block: &Arc<Known>| {
+            let own = rest.strip_prefix(&*block.code);
+            own.inspect(|later| rest = later).is_some()
+        };
+        self.is_path == (head.is_path != 0)
+            && self.blocks.len() == head.blocks as usize
+            && stretches
+                .iter()
+                .map(|(pc, code)| (*pc, code.len() as u32))
+                .eq(self.stretches.iter().copied())
+            && self.blocks.iter().all(is_next)
+            && rest.is_empty()
+    }
 }
 
 /// What is done with blocks.
@@ -99,7 +134,9 @@ impl Shapes for Book {
 impl Book {
     /// No blocks, with which this is to be done.
     pub fn new(uses: Uses) -> Self {
-        Self { uses, blocks: vec![], chains: vec![], ways: vec![], flat: Flat::default() }
+        let (codes, hash) = (HashMap::new(), RandomState::new());
+        let flat = Flat::default();
+        Self { uses, blocks: vec![], chains: vec![], ways: vec![], codes, hash, flat }
     }
 
     /// A block.
@@ -134,19 +171,56 @@ impl Book {
     fn add(&mut self, described: &Described<'_>) -> Option<()> {
         let Described { head, stretches, code } = described;
         let is_path = head.is_path != 0;
-        let mut code = *code;
+        // Who runs blocks knows them apart by their ways.
+        let key = (self.uses == Uses::Tells).then(|| self.hash.hash_one((is_path, stretches)));
+        let told = key.and_then(|key| self.codes.get(&key)).filter(|told| told.is(described));
+        let blocks = match told {
+            Some(told) => told.blocks.clone(),
+            None => {
+                let blocks: Box<[_]> = self.plan(described, code)?.into();
+                if let Some(key) = key {
+                    let stretches = stretches.iter().map(|(pc, code)| (*pc, code.len() as u32));
+                    let (stretches, blocks) = (stretches.collect(), blocks.clone());
+                    self.codes.insert(key, Told { is_path, stretches, blocks });
+                }
+                blocks
+            }
+        };
+        let last = head.first as usize + blocks.len();
+        if self.blocks.len() < last {
+            self.blocks.resize(last, None);
+        }
+        for (i, (identifier, known)) in (head.first..).zip(&blocks).enumerate() {
+            let sort = match known.varies {
+                Varies::No => Sort::Plain,
+                Varies::Stored(_) => Sort::Records,
+                Varies::Told => Sort::Told,
+            };
+            let mut brief = Brief::new(known.entry, known.first_way, known.len() as u32, sort);
+            // No item begins inside a path.
+            brief.goes_on = i > 0 && !is_path;
+            match self.uses {
+                Uses::Runs => self.flat.add(identifier, &known.steps, brief),
+                Uses::Tells => self.flat.name(identifier, brief),
+            }
+            self.blocks[identifier as usize] = Some(Arc::clone(known));
+        }
+        if is_path { self.add_chains(head.first, blocks.len()) } else { Some(()) }
+    }
+
+    /// The blocks of code that was not told before.
+    fn plan(&mut self, described: &Described<'_>, mut code: &[u8]) -> Option<Vec<Arc<Known>>> {
+        let Described { head, stretches, .. } = described;
         let insts = decode_all(stretches)?;
+        let is_path = head.is_path != 0;
         let plan = if is_path { plan_path(&insts)? } else { plan_superblock(&insts)? };
         let is_long = |piece: &Piece| piece.steps.len() > MAX_STEPS;
         let as_told = plan.pieces.len() == head.blocks as usize;
         if insts.len() > MOST_INSNS || !as_told || plan.pieces.iter().any(is_long) {
             return None;
         }
-        let last = head.first as usize + plan.pieces.len();
-        if self.blocks.len() < last {
-            self.blocks.resize(last, None);
-        }
-        for (i, piece) in plan.pieces.iter().enumerate() {
+        let mut blocks = Vec::with_capacity(plan.pieces.len());
+        for piece in &plan.pieces {
             let insts = insts.get(piece.insns.clone()).unwrap_or_default();
             let len: usize = insts.iter().map(|i| usize::from(i.length())).sum();
             let own;
@@ -157,7 +231,7 @@ impl Book {
                 true => Program::new(piece.entry, &piece.steps),
                 false => Program::unable(&piece.steps),
             };
-            let known = Known {
+            let known = Arc::new(Known {
                 entry: piece.entry,
                 program,
                 varies,
@@ -165,27 +239,13 @@ impl Book {
                 steps: told_steps(&piece.steps),
                 insns: insts.len() as u16,
                 first_way: self.ways.len() as u32,
-            };
-            let known = Arc::new(known);
+            });
             if self.uses == Uses::Runs {
                 self.ways.extend((0..known.program.ways()).map(|_| Arc::clone(&known)));
             }
-            let sort = match known.varies {
-                Varies::No => Sort::Plain,
-                Varies::Stored(_) => Sort::Records,
-                Varies::Told => Sort::Told,
-            };
-            let (entry, first_way) = (known.entry, known.first_way);
-            let mut brief = Brief::new(entry, first_way, known.len() as u32, sort);
-            // No item begins inside a path.
-            brief.goes_on = i > 0 && !is_path;
-            match self.uses {
-                Uses::Runs => self.flat.add(head.first + i as u32, &piece.steps, brief),
-                Uses::Tells => self.flat.name(head.first + i as u32, brief),
-            }
-            self.blocks[head.first as usize + i] = Some(known);
+            blocks.push(known);
         }
-        if is_path { self.add_chains(head.first, plan.pieces.len()) } else { Some(()) }
+        Some(blocks)
     }
 
     /// Adds the chains of a path whose blocks are known: the first two, the first three, and so on. Nothing if there is something
@@ -228,5 +288,58 @@ fn varies(steps: &[Step], insts: &[Inst]) -> Varies {
             Varying::new(inst).map_or(Varies::Told, Varies::Stored)
         }
         _ => Varies::No,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::RoadmapHead;
+
+    /// push rbx; mov rbx, [rdi]; ret
+    const CODE: &[u8] = &[0x53, 0x48, 0x8b, 0x1f, 0xc3];
+
+    fn tell(book: &mut Book, first: u32, pc: u64, code: &[u8]) {
+        let (blocks, process, code_len) = (1, first, code.len() as u32);
+        let head = RoadmapHead { first, blocks, process, code_len, stretches: 1, is_path: 0 };
+        book.add(&Described { head, stretches: vec![(pc, code)], code }).unwrap();
+    }
+
+    #[test]
+    fn code_that_was_told_before_is_planned_once() {
+        let mut book = Book::new(Uses::Tells);
+        tell(&mut book, 1, 0x1000, CODE);
+        tell(&mut book, 9, 0x1000, CODE);
+        // Elsewhere, or other code.
+        tell(&mut book, 17, 0x2000, CODE);
+        tell(&mut book, 25, 0x1000, &[0x53, 0x48, 0x8b, 0x1e, 0xc3]);
+        let [first, same, elsewhere, other] = [1, 9, 17, 25].map(|id| book.get(id).unwrap());
+        assert!(Arc::ptr_eq(first, same));
+        assert_eq!((elsewhere.entry, &*elsewhere.code), (GuestVa(0x2000), CODE));
+        assert_eq!((first.code.as_slice(), other.code[3]), (CODE, 0x1e));
+        assert_eq!(book.flat.get(9).map(|brief| brief.len), book.flat.get(1).map(|b| b.len));
+        // Who runs them tells them apart.
+        let mut book = Book::new(Uses::Runs);
+        tell(&mut book, 1, 0x1000, CODE);
+        tell(&mut book, 9, 0x1000, CODE);
+        assert!(book.get(1).unwrap().first_way < book.get(9).unwrap().first_way);
+    }
+
+    #[test]
+    fn code_with_the_same_hash_is_not_taken_for_the_same() {
+        let mut book = Book::new(Uses::Tells);
+        tell(&mut book, 1, 0x1000, CODE);
+        let told = book.codes.drain().next().unwrap().1;
+        let is = |pc, code: &[u8], is_path, blocks| {
+            let (first, process, code_len) = (1, 0, code.len() as u32);
+            let head = RoadmapHead { first, blocks, process, code_len, stretches: 1, is_path };
+            told.is(&Described { head, stretches: vec![(pc, code)], code })
+        };
+        assert!(is(0x1000, CODE, 0, 1));
+        assert!(!is(0x1001, CODE, 0, 1));
+        assert!(!is(0x1000, CODE, 1, 1));
+        assert!(!is(0x1000, CODE, 0, 2));
+        assert!(!is(0x1000, &CODE[..4], 0, 1));
+        assert!(!is(0x1000, &[0x53, 0x48, 0x8b, 0x1f, 0x90], 0, 1));
     }
 }

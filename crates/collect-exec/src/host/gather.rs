@@ -60,8 +60,8 @@ struct Thread {
 struct Process {
     /// The blocks whose code was told.
     told: HashSet<u64>,
-    /// The chains that were told.
-    chains: HashSet<u32>,
+    /// The blocks and chains that were told, by identifier.
+    planned: HashSet<u32>,
     /// Whether the silent ones were.
     silent: bool,
     os: u32,
@@ -286,8 +286,7 @@ impl<S: Sink> Out<'_, S> {
     /// Tells a block that a thread comes to for the first time, if nobody of its process has been there.
     fn plan(&mut self, id: ThreadId, identifier: u32, block: &Known) -> Result<(), S::Error> {
         let process = self.process_of(id);
-        let known = &mut self.processes.entry(process).or_default().told;
-        if !known.insert(std::ptr::from_ref(block) as u64) {
+        if !self.processes.entry(process).or_default().planned.insert(identifier) {
             return Ok(());
         }
         let (entry, steps, code) = (block.entry, &*block.steps, &*block.code);
@@ -303,7 +302,7 @@ impl<S: Sink> Out<'_, S> {
         book: &Book,
     ) -> Result<(), S::Error> {
         let process = self.process_of(id);
-        if !self.processes.entry(process).or_default().chains.insert(identifier) {
+        if !self.processes.entry(process).or_default().planned.insert(identifier) {
             return Ok(());
         }
         let blocks: Vec<u32> = blocks.collect();
@@ -402,7 +401,7 @@ impl<S: Sink> Out<'_, S> {
         others.into_iter().try_for_each(|other| self.end(other, Some(EndStatus::Exited(0))))?;
         let process = self.process(id);
         process.told.clear();
-        process.chains.clear();
+        process.planned.clear();
         process.end = None;
         Ok(())
     }

@@ -92,7 +92,7 @@ impl Numbers {
             steps.push(Step::Forget { register: self.register() });
         }
         let (process, entry, exits) = (ProcessId(0), GuestVa(0x1000), Exits::Side);
-        Block { process, entry, exits, steps, code: Vec::new() }
+        Block { process, entry, exits, steps: steps.into(), code: [].into() }
     }
 
     fn machine(&mut self) -> Machine {
@@ -115,7 +115,7 @@ fn leaves(block: &Block) -> Vec<Leave> {
     let mut leaves = vec![Leave::Silent, Leave::Unknown, outcome(false), outcome(true)];
     leaves.extend([Leave::Next(OTHERWISE), Leave::Cut(OTHERWISE)]);
     let mut pc = block.entry;
-    for step in &block.steps {
+    for step in block.steps.iter() {
         match *step {
             Step::Insn { len, .. } => {
                 leaves.push(Leave::Cut(pc));
@@ -249,7 +249,8 @@ fn an_address_over_an_unknown_register_is_refused() {
     let derive = Step::Derive { register: b, value: Value::Sum(sum(a)) };
     let steps = vec![derive, insn, load(sum(b))];
     let (process, entry) = (ProcessId(0), GuestVa(0x1000));
-    let block = Block { process, entry, exits: Exits::Side, steps, code: Vec::new() };
+    let (steps, code) = (steps.into(), [].into());
+    let block = Block { process, entry, exits: Exits::Side, steps, code };
     let reader = read([block]);
     let ways = Ways::new(reader.roadmap());
     let (id, leave) = (BlockId(0), Leave::Next(OTHERWISE));
@@ -279,7 +280,7 @@ fn a_cut_ends_before_its_instruction() {
     let branching = vec![insn, load, insn, load, exit, insn, insn];
     let reader = read([plain, branching].map(|steps| {
         let (exits, code) = (Exits::Side, code.clone());
-        Block { process, entry, exits, steps, code }
+        Block { process, entry, exits, steps: steps.into(), code: code.into() }
     }));
     let records = |id, cut| {
         let entry = reader.roadmap().get(BlockId(id)).expect("a block");

@@ -24,7 +24,13 @@ pub fn at(base: Register, disp: i64) -> Address {
 }
 
 pub fn block(entry: u64, exits: Exits, steps: Vec<Step>) -> Block {
-    Block { process: ProcessId(0), entry: GuestVa(entry), exits, steps, code: Vec::new() }
+    Block {
+        process: ProcessId(0),
+        entry: GuestVa(entry),
+        exits,
+        steps: steps.into(),
+        code: [].into(),
+    }
 }
 
 /// `0x1000`: a loop turn. Loads `[rbx + rcx*8]`, leaves to 0x2000 if it is zero,
@@ -238,6 +244,59 @@ fn each_buffer_can_begin_a_chunk() {
     check(bytes, &expected());
 }
 
+/// Keeps the records of each thread.
+#[derive(Default)]
+struct Threads([Vec<Record>; 2]);
+
+impl Sink for Threads {
+    type Error = std::convert::Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Self::Error> {
+        self.0[batch.thread.0 as usize].extend_from_slice(batch.records);
+        Ok(true)
+    }
+}
+
+#[test]
+fn processes_may_run_the_same_blocks() {
+    // Chunks of one buffer and of many, whose words are alike or not.
+    for (chunk_insns, apart) in [(1, 0), (1, 0x7000), (u64::MAX, 0x7000)] {
+        let mut writer = writer(chunk_insns);
+        for process in [0, 1] {
+            let any = Slot(0);
+            for (identifier, block) in [(10, loop_block(any)), (40, tail(any))] {
+                let block = Block { process: ProcessId(process), ..block };
+                tell(&mut writer, identifier + process, &block).expect("a valid block");
+            }
+        }
+        let mut wanted = Threads::default();
+        for round in 0..1000 {
+            let process = round as u32 % 3 % 2;
+            let base = 0x50_0000 + round * 16 + u64::from(process) * apart;
+            let (mut bytes, last) = (Vec::new(), 0x9000 + round);
+            put(&mut bytes, 10 + process, &[base]);
+            put(&mut bytes, 40 + process, &[last]);
+            let told = raw(&[(RCX, 2)], &bytes, Leave::Next(GuestVa(0x1000)));
+            let (thread, process) = (ThreadId(process), ProcessId(process));
+            writer.raw(&Raw { thread, process, ..told }).expect("gathered");
+            let wanted = &mut wanted.0[thread.0 as usize];
+            turn(wanted, base + 32, true, false);
+            wanted.push(Record::insn(GuestVa(0x2000), 3, InsnKind::OTHER));
+            wanted.push(Record::load(GuestVa(last), 8));
+        }
+        writer.finish().expect("finished");
+        let reader = Reader::from_bytes(writer.into_inner()).expect("readable");
+        let mut got = Threads::default();
+        Replay::new(&reader).drive(&mut got).expect("replayed");
+        assert!(got.0 == wanted.0);
+        let blocks: Vec<&Block> = reader.roadmap().iter().map(|(_, block)| block).collect();
+        let [first, _, second, _] = blocks[..] else { panic!("four blocks: {}", blocks.len()) };
+        // They have the same slots, and lie in memory once.
+        assert!(std::sync::Arc::ptr_eq(&first.steps, &second.steps));
+        assert_eq!((first.process.0, second.process.0), (0, 1));
+    }
+}
+
 #[test]
 fn an_unknown_end_stops_before_the_first_guess() {
     let mut expected = expected();
@@ -288,7 +347,8 @@ fn bad_plans_and_words_are_refused() {
     tell(&mut writer, 1, &tail(Slot(0))).expect("a valid block");
     assert!(matches!(tell(&mut writer, 1, &tail(Slot(0))), Err(Error::Misuse(_))));
     let mut late = loop_block(Slot(0));
-    late.steps.push(Step::Take { register: RBX, width: Width::Eight, slot: Slot(0) });
+    let take = Step::Take { register: RBX, width: Width::Eight, slot: Slot(0) };
+    late.steps = late.steps.iter().copied().chain([take]).collect();
     let mut writer = Writer::new(Vec::new(), Options::default()).expect("a writer");
     assert!(matches!(tell(&mut writer, 1, &late), Err(Error::Misuse(_))));
 }
