@@ -132,6 +132,11 @@ fn faults_are_recorded_as_they_are_stepped() {
 }
 
 #[test]
+fn faults_at_a_buffers_end_are_recorded_as_they_are_stepped() {
+    tortured("edges", &["800"]);
+}
+
+#[test]
 fn changing_code_is_recorded_as_it_is_stepped() {
     tortured("code", &["alone"]);
 }

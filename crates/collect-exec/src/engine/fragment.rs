@@ -60,7 +60,8 @@ pub struct Site {
     pub block: u32,
     /// Whether the program's arithmetic flags are in the context.
     pub flags: bool,
-    /// How many bytes of the save point's record lie before that address already.
+    /// How many bytes before that address the record begins that the thread has begun, or would begin again if a save point begins here;
+    /// perhaps not all of it is stored.
     pub begun: u16,
     /// The part of a path to which it belongs.
     pub part: u8,

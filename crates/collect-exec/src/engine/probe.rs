@@ -237,6 +237,7 @@ impl Point<'_> {
             emit.save(at::BUFFER, pointer);
         }
         self.end(emit, pointer, kept);
+        draft.begun = len as u16;
         true
     }
 

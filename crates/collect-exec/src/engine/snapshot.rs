@@ -55,6 +55,7 @@ impl Varying {
             emit.save(at::BUFFER, pointer);
             emit.load(pointer, at::SPILL_FAR);
         }
+        draft.begun = len as u16;
         Ok(())
     }
 

@@ -250,6 +250,14 @@ pub fn overflow(ctx: &mut Ctx, begun: u64) {
     ctx.buffer += begun;
 }
 
+/// A thread goes on elsewhere, and will not store what is still to be stored of the record that it began last, which has so many bytes: if that
+/// reaches beyond the buffer's end, it moves to the next one.
+pub fn settle(ctx: &mut Ctx, begun: u64) {
+    if ctx.buffer_index != NONE && ctx.buffer > end_of(ctx.buffer_index) {
+        overflow(ctx, begun);
+    }
+}
+
 /// In the child of a fork: the parent's buffers stay the parent's.
 pub fn disown(ctx: &mut Ctx) {
     ctx.buffer_index = NONE;

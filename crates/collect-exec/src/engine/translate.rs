@@ -107,6 +107,8 @@ pub struct Draft {
     /// The parts of a path, and the one at the present place.
     pub parts: Vec<Part>,
     pub part: u8,
+    /// Bytes of the record that is begun, if one is.
+    pub begun: u16,
     /// Calls inside a path from which nobody has returned yet.
     pub calls: u8,
     /// The instructions that are calls of the processor, too, and the present one.
@@ -270,6 +272,7 @@ impl Draft {
             cold: Vec::new(),
             parts: Vec::new(),
             part: 0,
+            begun: 0,
             calls: 0,
             real_calls: Vec::new(),
             insn: 0,
@@ -329,7 +332,7 @@ impl Draft {
         self.lost = 0;
         self.now = self.shared;
         let (entry, exits, sites) = (self.emit.offset(), self.exits.len(), self.sites.len());
-        self.rest = 0;
+        (self.rest, self.begun) = (0, 0);
         self.site(call.pc, Spills::NONE);
         if around.counted() {
             self.leave_when_spent(call.pc);
@@ -514,7 +517,8 @@ impl Draft {
         let (offset, lost) = (self.emit.offset() as u32, self.lost | self.now.lost());
         let (home, rest, block, flags) = (self.now, self.rest, self.block, self.flags_saved);
         let part = self.part;
-        Site { offset, spills, pc, lost, home, probe: false, rest, block, flags, begun: 0, part }
+        let (probe, begun) = (false, self.begun);
+        Site { offset, spills, pc, lost, home, probe, rest, block, flags, begun, part }
     }
 
     fn plain(&mut self, source: &Source) -> Result<(), Unsupported> {

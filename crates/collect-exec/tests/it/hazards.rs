@@ -3,12 +3,13 @@
 //! alone and while it is recorded.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::convert::Infallible;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ichnos_base::{Known, Lines, Null, Sieve};
+use ichnos_base::{Batch, Known, Lines, Null, Sieve, Sink};
 use ichnos_collect_exec::{Fallback, Launch, Paths, Record as What};
 use ichnos_testkit::guest::{self, Link};
 use ichnos_testkit::tool;
@@ -25,6 +26,18 @@ impl Shown {
     fn without_dead_flags(self) -> Self {
         let line = |line: &str| line.split(" flags ").next().unwrap_or_default().to_owned();
         Self { text: self.text.lines().map(line).collect::<Vec<_>>().join("\n"), ..self }
+    }
+}
+
+/// Counts records, all of which must be understood for that.
+struct Counted(u64);
+
+impl Sink for Counted {
+    type Error = Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Infallible> {
+        self.0 += batch.records.len() as u64;
+        Ok(true)
     }
 }
 
@@ -91,7 +104,13 @@ fn heard(
     let mut tracee = launch.spawn().expect("it starts");
     let status = match what {
         What::Nothing => tracee.wait().expect("it ends"),
-        _ => tracee.collect(&mut Null).expect("it is collected").status,
+        What::Sifted(_) => tracee.collect(&mut Null).expect("it is collected").status,
+        _ => {
+            let mut counted = Counted(0);
+            let done = tracee.collect(&mut counted).expect("it is collected");
+            assert!(counted.0 > 0, "{program:?}");
+            done.status
+        }
     };
     (Shown { text: read(&path), status }, read(&complaints))
 }
@@ -121,6 +140,15 @@ fn tortured(name: &str, args: &[&str]) {
 #[test]
 fn faults_show_the_exact_state() {
     tortured("faults", &[]);
+}
+
+/// Also where a buffer ends between what the block that faults has stored and what it would have.
+#[test]
+fn faults_may_come_at_a_buffers_end() {
+    tortured("edges", &[]);
+    let program = guest::build("torture_edges.c", Link::Dynamic, &["-w"]);
+    let want = alone(&program, &[]);
+    assert_eq!(engine_along(&program, &[], What::All, Paths::Hot), want);
 }
 
 #[test]

@@ -230,7 +230,7 @@ fn out_of_changed(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t) -> bo
     ctx.undo_used = 0;
     // At its beginning again, the fragment has been recorded rightly to its end.
     take_out(ctx, uc, site, if again { exit::PENDING } else { exit::FAULT });
-    take_back(ctx, part);
+    take_back(ctx, site, part);
     true
 }
 
@@ -354,11 +354,12 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: P
     block_all(uc);
     ctx.undo_used = 1;
     take_out(ctx, uc, site, exit::FAULT);
-    take_back(ctx, part);
+    take_back(ctx, site, part);
 }
 
-/// Of the path that was stored last nothing behind this part was run.
-fn take_back(ctx: &mut Ctx, part: Option<Part>) {
+/// What was begun to be stored at a site is not gone on with. If it is a path, nothing behind this part of it was run.
+fn take_back(ctx: &mut Ctx, site: Site, part: Option<Part>) {
+    trace::settle(ctx, u64::from(site.begun));
     let Some(Part { identifier, whole, behind }) = part else { return };
     if let Some(record) = trace::last(ctx, usize::from(whole)) {
         record[..size_of::<u32>()].copy_from_slice(&identifier.to_le_bytes());
