@@ -134,6 +134,47 @@ fn what_was_done_before_a_fault_is_told() {
     assert!(stepped.compare_references() > 100);
 }
 
+/// Handlers that give what they interrupted other registers, in whatever block, with more faults than fit into the buffers.
+#[test]
+fn handlers_may_change_registers() {
+    let folder = Folder::new();
+    let program = build(&folder, "torture_edges.c", "-O2 -static -w");
+    let stepped = Stepped::with(program.as_ref(), &["100".into()]);
+    for level in Level::ALL {
+        assert!(stepped.compare(level).insns > 10_000);
+    }
+    let args = ["record", "-q", "-o", "t.ichnos", "--", &program, "20000"];
+    let (alone, recorded) = (native(&folder, &program, &["20000"]), ichnos(&folder, &args));
+    assert_eq!(recorded.stdout, alone.stdout);
+    good(recorded);
+    good(ichnos(&folder, &["check", "t.ichnos"]));
+}
+
+/// A fault in a handler of faults kills, unless that handler lets more of them come.
+#[test]
+fn faults_in_handlers_of_faults_end_programs() {
+    let folder = Folder::new();
+    folder.write(
+        "own.c",
+        b"#include <signal.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+          static volatile int depth; static volatile int *nowhere;\n\
+          static void on_fault(int s) { (void)s; if (++depth == 3) _exit(7); *nowhere = 1; }\n\
+          static void on_alarm(int s) { (void)s; *nowhere = 1; }\n\
+          int main(int n, char **v) { struct sigaction a = {0}; a.sa_handler = on_fault; if (n > 1) a.sa_flags = SA_NODEFER;\n\
+          sigaction(SIGSEGV, &a, 0); a.sa_handler = on_alarm; if (n > 2) sigaddset(&a.sa_mask, SIGSEGV);\n\
+          sigaction(SIGALRM, &a, 0); if (n > 2) raise(SIGALRM); else *nowhere = 1; return 0; }\n",
+    );
+    good(ichnos(&folder, &["cc", "--", "gcc", "-O2", "-static", "own.c", "-o", "own"]));
+    let program = folder.path().join("own");
+    let program = program.to_str().unwrap();
+    // A signal is what a shell makes of it.
+    for (args, status) in [(&[][..], 139), (&["again"], 7), (&["again", "blocked"], 139)] {
+        let command = [&["record", "-q", "-o", "t.ichnos", "--", program], args].concat();
+        assert_eq!(ichnos(&folder, &command).status, status, "{args:?}");
+        good(ichnos(&folder, &["check", "t.ichnos"]));
+    }
+}
+
 #[test]
 fn gathers_masks_and_strings_are_told_lane_by_lane() {
     let folder = Folder::new();

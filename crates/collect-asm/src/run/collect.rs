@@ -204,7 +204,7 @@ impl<'a, S: Sink> Collector<'a, S> {
                 state.lanes.insert(*inner, Lane::new(*inner, shadow, side));
                 state.now = *inner;
             }
-            Message::SignalReturn { thread, at, inner, outer, pc } => {
+            Message::SignalReturn { thread, at, inner, outer, pc, changed } => {
                 self.settle(*thread, *inner, *at)?;
                 let Some(state) = self.threads.get_mut(thread) else { return Ok(true) };
                 self.told.gap(*thread, state)?;
@@ -212,7 +212,13 @@ impl<'a, S: Sink> Collector<'a, S> {
                 state.at = Some(*pc);
                 state.lanes.remove(inner);
                 state.now = *outer;
-                let mode = state.lanes.get(outer).map(|l| l.side.mode);
+                let lane = state.lanes.get_mut(outer);
+                // A handler may give registers other values, and what was interrupted goes on with those.
+                let mode = lane.map(|lane| {
+                    let is_inside = lane.held.as_ref().is_some_and(|h| h.done.pc() == *pc);
+                    lane.shadow.change(changed, is_inside);
+                    lane.side.mode
+                });
                 self.told.mode(*thread, state, mode.unwrap_or(Mode::Inst))?;
             }
             Message::Rests { thread, lane, at } => self.settle(*thread, *lane, *at)?,
@@ -465,12 +471,13 @@ impl<S: Sink> Told<'_, S> {
         let Some(raw) = &mut self.raw else {
             return Ok(of.shadow.play(block, words, (done, turns), until, &mut self.out));
         };
-        let known = of.shadow.known();
+        let (known, as_stored) = (of.shadow.known(), !of.shadow.is_changed());
         let mut out = Out::new(Made::All);
         let played = of.shadow.play(block, words, (done, turns), until, &mut out);
         if let Played::Over(Some(at)) = played
             && !matches!(until, Until::Cut(_))
             && done == Done::nothing(block)
+            && as_stored
             && is_planned(block)
         {
             if raw.is_empty() {

@@ -12,11 +12,13 @@ use ichnos_rt::{Change, Regs, Resume, Stop, Thread as Task, wait};
 use super::buffers::{Full, Returns};
 use super::follow::Tracer;
 use super::message::{Message, Where};
-use super::process::{Frame, handles};
+use super::process::{Frame, general, handles};
 use crate::Error;
 
 const SIGSEGV: i32 = 11;
 const SIGTRAP: i32 = 5;
+/// SIGSEGV in a mask.
+const SEGV_BIT: u64 = 1 << (SIGSEGV - 1);
 /// Signals that instructions cause: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV.
 const FAULTS: [i32; 5] = [4, 5, 7, 8, 11];
 const SYS_RT_SIGRETURN: u64 = 15;
@@ -89,6 +91,14 @@ impl Tracer<'_> {
             before = task.regs().map_err(failed)?;
         }
         self.forget_left(task, |frame| frame.is_left(before.rsp));
+        if signal == SIGSEGV && self.is_blocked(task) {
+            Self::block(task).map_err(failed)?;
+            // A fault comes again, and then the kernel does what it does if it is blocked; what was sent waits.
+            if !fault {
+                task.send(SIGSEGV).map_err(failed)?;
+            }
+            return self.go_on(task, 0);
+        }
         let kept = if fault { self.raise_stack(task, &before).map_err(failed)? } else { None };
         let lower = |change: &Change| match (kept, change) {
             (Some(_), Change::Stopped(_)) => Self::lower_stack(task, &before).map_err(failed),
@@ -131,7 +141,9 @@ impl Tracer<'_> {
         let ahead = self.interrupted(task, &before, Returns::Seen);
         self.flush(task)?;
         let pc = (interrupted.0, in_frame);
-        let frame = Frame { stack: regs.rsp, outer: before.rsp, pc, ahead, kept };
+        let (registers, blocks) = (general(&before), Self::unblock(task).map_err(failed)?);
+        let (stack, outer) = (regs.rsp, before.rsp);
+        let frame = Frame { stack, outer, pc, ahead, kept, registers, blocks };
         let info = SignalInfo {
             number: signal,
             code: source.code,
@@ -145,6 +157,27 @@ impl Tracer<'_> {
         regs.gs_base = self.context_address(inner);
         task.set_regs(&regs).map_err(failed)?;
         self.go_on(task, 0)
+    }
+
+    /// Lets a handler that has just begun have SIGSEGV, if it blocks that: a full buffer is such a fault, and one that is blocked would
+    /// make the kernel forget the program's handler. Whether it was blocked.
+    fn unblock(task: Task) -> std::io::Result<bool> {
+        let mask = task.signal_mask()?;
+        if mask & SEGV_BIT != 0 {
+            task.set_signal_mask(mask & !SEGV_BIT)?;
+        }
+        Ok(mask & SEGV_BIT != 0)
+    }
+
+    fn block(task: Task) -> std::io::Result<()> {
+        task.set_signal_mask(task.signal_mask()? | SEGV_BIT)
+    }
+
+    /// Whether a thread is in a handler that blocks SIGSEGV; from now on the kernel knows.
+    fn is_blocked(&mut self, task: Task) -> bool {
+        let thread = self.threads.get_mut(&task.0);
+        let frame = thread.and_then(|t| t.lanes.last_mut()?.frame.as_mut());
+        frame.is_some_and(|frame| std::mem::take(&mut frame.blocks))
     }
 
     /// Steps until a thread has left the functions of a tool; whether it is still there and stopped. Signals that come
@@ -210,7 +243,7 @@ impl Tracer<'_> {
         let Some((id, inner, outer, frame)) = self.pop_lane(task) else {
             return self.go_on(task, 0);
         };
-        let pc = GuestVa(regs.rip);
+        let (pc, changed) = (GuestVa(regs.rip), frame.changed(&regs));
         if regs.rip == frame.pc.0 {
             regs.rip = frame.pc.1;
             self.goes_on(outer, frame.ahead);
@@ -221,7 +254,7 @@ impl Tracer<'_> {
         regs.gs_base = self.context_address(outer);
         task.set_regs(&regs).map_err(failed)?;
         let at = Where::Outside(GuestVa(0));
-        self.tell(Message::SignalReturn { thread: id, at, inner, outer, pc });
+        self.tell(Message::SignalReturn { thread: id, at, inner, outer, pc, changed });
         self.go_on(task, 0)
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
-use ichnos_base::{EndStatus, GuestVa, Mode, SignalInfo, ThreadStart};
+use ichnos_base::{EndStatus, GuestVa, Mode, Register, SignalInfo, ThreadStart};
 use ichnos_rt::Context;
 
 use super::images::Images;
@@ -72,8 +72,15 @@ pub(crate) enum Message {
         info: SignalInfo,
         mode: (Mode, u64),
     },
-    /// A signal handler returned.
-    SignalReturn { thread: u32, at: Where, inner: Context, outer: Context, pc: GuestVa },
+    /// A signal handler returned, and left what it interrupted with these registers changed.
+    SignalReturn {
+        thread: u32,
+        at: Where,
+        inner: Context,
+        outer: Context,
+        pc: GuestVa,
+        changed: Vec<(Register, u64)>,
+    },
     /// A signal handler was left and will not return.
     Left { thread: u32, outer: Context },
     /// It has stopped there for a while, and has done what was told.

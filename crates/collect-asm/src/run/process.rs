@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use ichnos_base::Register;
 use ichnos_rt::{Context, Regs, Thread as Task};
 
 use super::images::Images;
@@ -66,9 +67,31 @@ pub(crate) struct Frame {
     pub(crate) ahead: u64,
     /// What it may lie over.
     pub(crate) kept: Option<Kept>,
+    /// The registers of what was interrupted.
+    pub(crate) registers: [u64; 16],
+    /// Whether the handler blocks SIGSEGV, which the kernel does not know.
+    pub(crate) blocks: bool,
+}
+
+/// The general registers in the order of their numbers.
+pub(crate) const fn general(regs: &Regs) -> [u64; 16] {
+    [
+        regs.rax, regs.rcx, regs.rdx, regs.rbx, regs.rsp, regs.rbp, regs.rsi, regs.rdi, regs.r8,
+        regs.r9, regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15,
+    ]
 }
 
 impl Frame {
+    /// Which registers a handler has changed, if a thread has these behind it, and what they hold. The stack pointer is not its
+    /// to change.
+    pub(crate) fn changed(&self, regs: &Regs) -> Vec<(Register, u64)> {
+        let pairs = (0..).map(Register).zip(self.registers.into_iter().zip(general(regs)));
+        let is_changed = |(register, (before, now)): &(Register, (u64, u64))| {
+            before != now && *register != Register(4)
+        };
+        pairs.filter(is_changed).map(|(register, (_, now))| (register, now)).collect()
+    }
+
     /// Whether a thread with this stack pointer, which is about to do anything but return from
     /// the handler, has left it by a jump. Not every such thread can be recognised.
     pub(crate) const fn is_left(&self, rsp: u64) -> bool {

@@ -76,6 +76,8 @@ pub(crate) struct Shadow {
     target: GuestVa,
     /// The lowest address of the last reference.
     last: u64,
+    /// Registers that were changed before the instruction that comes next, whatever was stored of them for it.
+    changed: Vec<(Register, u64)>,
 }
 
 /// How many turns a block had when the thread went on at `next`; `left` is what was told.
@@ -155,7 +157,13 @@ pub(crate) enum Played {
 impl Shadow {
     /// A thread of which nothing is known.
     pub(crate) const fn new() -> Self {
-        Self { slots: [0; SLOTS], outside: Vec::new(), target: GuestVa(0), last: 0 }
+        Self {
+            slots: [0; SLOTS],
+            outside: Vec::new(),
+            target: GuestVa(0),
+            last: 0,
+            changed: Vec::new(),
+        }
     }
 
     /// A function was entered from outside: stack pointer, return address, base of `fs`.
@@ -171,6 +179,27 @@ impl Shadow {
             *place = *register;
         }
         self.slots[usize::from(FS)] = fs;
+    }
+
+    /// Goes on with these registers changed. If that is inside a block, words that were stored for the instruction that comes next do not say so.
+    pub(crate) fn change(&mut self, registers: &[(Register, u64)], is_inside: bool) {
+        self.changed.retain(|old| registers.iter().all(|new| new.0 != old.0));
+        self.changed.extend_from_slice(registers);
+        self.apply_changes();
+        if !is_inside {
+            self.changed.clear();
+        }
+    }
+
+    /// Whether words that were stored do not say what registers hold.
+    pub(crate) const fn is_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    fn apply_changes(&mut self) {
+        for (register, value) in self.changed.clone() {
+            *self.register(register) = value;
+        }
     }
 
     /// The return that reads its address at `rsp` goes to code that is not copied.
@@ -276,6 +305,10 @@ impl Shadow {
                 Op::Insn(len, kind) => {
                     if until == Until::Cut(pc) {
                         return Played::Paused(Done { op: safe.0, word: safe.1, pc, turn });
+                    }
+                    if self.is_changed() {
+                        self.apply_changes();
+                        self.changed.clear();
                     }
                     out.insn(Record::Insn { len, kind, pc });
                     pc = pc.offset(u64::from(len));
