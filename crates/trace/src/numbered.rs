@@ -1,39 +1,58 @@
-//! Values by number, for numbers that lie close together but need not begin at zero.
+//! Values by number, for numbers of which many lie close together.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-/// A list of values by number. What is below the lowest number takes no room, or no more than the list itself.
+/// Numbers that differ in so many of their lowest bits have a page together.
+const BITS: u32 = 12;
+const PAGE: usize = 1 << BITS;
+
+/// A list of values by number, in pages, of which those that have no value take next to no room: processes of a tree get numbers in turn, and
+/// one that lives long has few of many.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Numbered<T> {
+    /// Which page the first of the list is.
     first: u32,
-    list: Vec<T>,
+    /// Empty ones have no values.
+    pages: Vec<Box<[T]>>,
 }
 
 impl<T: Clone + Default> Numbered<T> {
-    /// The value of a number, unless it is beyond those that have one.
+    /// The value of a number, unless none near it has one.
     #[inline(always)]
     #[must_use]
     pub fn get(&self, number: u32) -> Option<&T> {
-        // What is below the first is far beyond the last.
-        self.list.get(number.wrapping_sub(self.first) as usize)
+        self.page(number).1.get(number as usize % PAGE)
     }
 
-    /// The value of a number, which has one from now on, like all between it and others.
+    /// The values of all numbers that have a page with this one, and the first of these numbers; perhaps no values.
+    #[inline]
+    #[must_use]
+    pub fn page(&self, number: u32) -> (u32, &[T]) {
+        // What is below the first is far beyond the last.
+        let place = (number >> BITS).wrapping_sub(self.first) as usize;
+        let page = self.pages.get(place).map_or(&[][..], |page| page);
+        (number >> BITS << BITS, page)
+    }
+
+    /// The value of a number, which has one from now on.
     pub fn place(&mut self, number: u32) -> &mut T {
-        if self.list.is_empty() {
-            self.first = number;
+        let page = number >> BITS;
+        if self.pages.is_empty() {
+            self.first = page;
         }
-        if number < self.first {
-            // Twice as long at least, so that numbers may come downwards.
-            let first = number.min(self.first.saturating_sub(self.list.len() as u32));
-            let more = (self.first - first) as usize;
-            self.list.splice(0..0, std::iter::repeat_n(T::default(), more));
-            self.first = first;
+        if page < self.first {
+            let more = (self.first - page) as usize;
+            self.pages.splice(0..0, std::iter::repeat_n(Box::default(), more));
+            self.first = page;
         }
-        let at = (number - self.first) as usize;
-        if self.list.len() <= at {
-            self.list.resize(at + 1, T::default());
+        let at = (page - self.first) as usize;
+        if self.pages.len() <= at {
+            self.pages.resize(at + 1, Box::default());
         }
-        &mut self.list[at]
+        let page = &mut self.pages[at];
+        if page.is_empty() {
+            *page = vec![T::default(); PAGE].into();
+        }
+        &mut page[number as usize % PAGE]
     }
 }
 
@@ -46,31 +65,31 @@ mod tests {
     #[test]
     fn values_stay_with_their_numbers() {
         let mut state = 7_u32;
-        for base in [0, 5, 1000, u32::MAX - 3000] {
+        for base in [0, 5, 1000, 1 << 20, u32::MAX - 60_000] {
             let (mut list, mut map) = (Numbered::default(), HashMap::new());
             for value in 1..500_u32 {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                let number = base + (state >> 16) % 2000;
+                let number = base + (state >> 8) % 60_000;
                 *list.place(number) = value;
                 map.insert(number, value);
             }
-            for number in base.saturating_sub(10)..base + 2000 {
+            for number in base.saturating_sub(5000)..=base + 60_000 {
                 let value = list.get(number).copied().filter(|value| *value != 0);
                 assert_eq!(value, map.get(&number).copied(), "{number}");
+                let (first, page) = list.page(number);
+                assert_eq!(page.get((number - first) as usize), list.get(number));
             }
         }
     }
 
     #[test]
-    fn what_is_below_takes_little_room() {
+    fn what_is_far_from_all_takes_no_room() {
         let mut list = Numbered::default();
-        *list.place(1_000_000) = 1;
-        assert_eq!(list.list.len(), 1);
-        (0..1000).rev().for_each(|down| *list.place(999_000 + down) = 2);
-        assert!(list.list.len() < 5000, "{}", list.list.len());
-        assert_eq!(
-            (list.get(1_000_000), list.get(999_500), list.get(3)),
-            (Some(&1), Some(&2), None)
-        );
+        for number in [1_000_000, 3, 2_000_000] {
+            *list.place(number) = number;
+        }
+        let room: usize = list.pages.iter().map(|page| page.len()).sum();
+        assert_eq!(room, 3 * PAGE);
+        assert_eq!((list.get(3), list.get(500_000), list.get(u32::MAX)), (Some(&3), None, None));
     }
 }

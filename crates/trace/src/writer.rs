@@ -263,6 +263,10 @@ impl<W: Write> Sink for Writer<W> {
             } else {
                 let (stream, tools) = this.raw_stream(thread)?;
                 stream.raw_event(tools, event)?;
+                if matches!(event, Event::ThreadEnd(_)) {
+                    // What is gathered of it takes much room, and waits for nothing.
+                    stream.close_raw(tools)?;
+                }
             }
             Ok(true)
         })

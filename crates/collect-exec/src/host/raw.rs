@@ -70,9 +70,20 @@ impl Visited {
     }
 
     /// A block or chain that was visited and has nothing special; or nothing.
-    #[inline(always)]
     fn get(&self, identifier: u32) -> Visit {
         self.0.get(identifier).copied().unwrap_or_default()
+    }
+
+    /// The same, beginning with those whose identifiers are near the last that was asked for.
+    #[inline(always)]
+    fn near<'v>(&'v self, (first, page): &mut (u32, &'v [Visit]), identifier: u32) -> Visit {
+        match page.get(identifier.wrapping_sub(*first) as usize) {
+            Some(visit) => *visit,
+            None => {
+                (*first, *page) = self.0.page(identifier);
+                self.get(identifier)
+            }
+        }
     }
 }
 
@@ -92,11 +103,12 @@ impl Stream {
             return at;
         }
         let (mut held, mut head, mut insns) = (start, self.head, 0);
+        let mut page = visited.0.page(identifier);
         while let Some(tag) = words::u32_at(bytes, at) {
             if at >= self.fetched {
                 self.fetched = fetch(bytes, at);
             }
-            let next = visited.get(tag);
+            let next = visited.near(&mut page, tag);
             let end = at + next.len();
             if next.len() == 0 || end > bytes.len() {
                 break;
