@@ -200,42 +200,68 @@ pub(crate) struct Guesses {
     /// Places by their units.
     table: Vec<u32>,
     bits: u32,
+    /// Which slots are in use.
+    used: Used,
     /// The last addresses of slots whose accesses are told one by one.
     flexible: QuickMap<u32, u64>,
+}
+
+/// Which slots a chunk uses, those of units that have places: a trace of many processes has millions, of which a chunk uses few.
+#[derive(Debug, Default)]
+struct Used {
+    is_used: Vec<bool>,
+    /// The pages that are.
+    pages: Vec<u32>,
+}
+
+impl Used {
+    /// Another chunk begins: there are so many slots, and the last words of all are 0.
+    fn clear(&mut self, slots: &mut Vec<u64>, len: usize) {
+        for page in self.pages.drain(..) {
+            let first = page as usize * PAGE;
+            let end = slots.len().min(first + PAGE);
+            slots.get_mut(first..end).unwrap_or_default().fill(0);
+            self.is_used[page as usize] = false;
+        }
+        slots.resize(len, 0);
+        self.is_used.resize(len.div_ceil(PAGE), false);
+    }
+
+    /// The last word of a slot that is used from now on; 0 if there is no such slot.
+    fn last(&mut self, slots: &[u64], slot: u32) -> u64 {
+        let page = slot as usize / PAGE;
+        if let Some(is_used) = self.is_used.get_mut(page)
+            && !std::mem::replace(is_used, true)
+        {
+            self.pages.push(page as u32);
+        }
+        slots.get(slot as usize).copied().unwrap_or(0)
+    }
 }
 
 /// What is known of words, wherever they are.
 #[derive(Debug)]
 pub(crate) struct Words {
-    /// The last ones of all registers and slots. Of the slots, those of units that have a place are right: a trace of many
-    /// processes has millions of slots, of which a chunk uses few.
+    /// The last ones of all registers and slots.
     registers: [u64; Register::COUNT],
     slots: Vec<u64>,
-    /// Which pages of slots are in use, and all of these in a list.
-    used: Vec<bool>,
-    pages: Vec<u32>,
     contexts: Vec<u32>,
     bits: u32,
 }
 
 impl Default for Words {
     fn default() -> Self {
-        Self {
-            registers: [0; Register::COUNT],
-            slots: Vec::new(),
-            used: Vec::new(),
-            pages: Vec::new(),
-            contexts: Vec::new(),
-            bits: 0,
-        }
+        Self { registers: [0; Register::COUNT], slots: Vec::new(), contexts: Vec::new(), bits: 0 }
     }
 }
 
 impl Guesses {
     /// A chunk begins, with tables of so many places.
     pub(crate) fn begin(&mut self, slots: u32, bits: u32) {
-        self.bits = bits;
-        self.words.begin(slots as usize, bits);
+        (self.bits, self.words.bits) = (bits, bits);
+        self.words.registers = [0; Register::COUNT];
+        self.used.clear(&mut self.words.slots, slots as usize);
+        refill(&mut self.words.contexts, 1 << bits, 0);
         refill(&mut self.table, 1 << bits, 0);
         refill(&mut self.places, 1, Place::NOWHERE);
         self.known.clear();
@@ -278,9 +304,9 @@ impl Guesses {
             at = self.forget(at);
         }
         let (first_word, count) = (self.known.len() as u32, words.len() as u32);
-        let all = &mut self.words;
+        let (slots, used) = (&self.words.slots, &mut self.used);
         self.known.extend(words.map(|(slot, taken)| Known {
-            last: all.use_slot(slot),
+            last: used.last(slots, slot),
             difference: 0,
             other: 0,
             slot,
@@ -338,32 +364,6 @@ pub(crate) struct Surprise {
 }
 
 impl Words {
-    /// A chunk begins: there are so many slots.
-    fn begin(&mut self, slots: usize, bits: u32) {
-        for page in self.pages.drain(..) {
-            let first = page as usize * PAGE;
-            let end = self.slots.len().min(first + PAGE);
-            self.slots.get_mut(first..end).unwrap_or_default().fill(0);
-            self.used[page as usize] = false;
-        }
-        self.slots.resize(slots, 0);
-        self.used.resize(slots.div_ceil(PAGE), false);
-        self.registers = [0; Register::COUNT];
-        self.bits = bits;
-        refill(&mut self.contexts, 1 << bits, 0);
-    }
-
-    /// The last word of a slot that may come from now on; 0 if there is no such slot.
-    fn use_slot(&mut self, slot: u32) -> u64 {
-        let page = slot as usize / PAGE;
-        if let Some(used) = self.used.get_mut(page)
-            && !std::mem::replace(used, true)
-        {
-            self.pages.push(page as u32);
-        }
-        self.slots.get(slot as usize).copied().unwrap_or(0)
-    }
-
     /// A word came: answers nothing if it was expected.
     #[inline(always)]
     pub(crate) fn surprise(&mut self, known: &mut Known, word: u64) -> Option<Surprise> {

@@ -199,7 +199,7 @@ impl Numbers {
     }
 
     /// The place of a block in the lore whose identifier is one of the many.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn low(&self, identifier: u32) -> Option<u32> {
         self.low.get(identifier)?.checked_sub(1)
     }

@@ -272,10 +272,7 @@ impl RawPacker {
             let Place { next, note: Note { lore: open, .. }, .. } = self.guesses.places[at];
             let (mut to, mut code) = (next as usize, NEXT);
             if self.guesses.places[to].note.identifier != identifier {
-                let Some(place) = numbers.low(identifier) else { break };
-                if lore.get(place).sort != Sort::Plain {
-                    break;
-                }
+                let Some(place) = plain_place(lore, numbers, identifier) else { break };
                 let open = (at != NOWHERE).then_some(open);
                 (to, code) = self.turn(lore, at, (identifier, place), open);
             }
@@ -439,6 +436,13 @@ impl RawPacker {
         put_varint(out, std::mem::take(&mut self.execs));
         out
     }
+}
+
+/// The place in the lore of what has an identifier of the many, if it is plain.
+// By itself, so that what is done for every execution finds its registers.
+#[inline(never)]
+fn plain_place(lore: &Lore, numbers: &Numbers, identifier: u32) -> Option<u32> {
+    numbers.low(identifier).filter(|place| lore.get(*place).sort == Sort::Plain)
 }
 
 /// Counts what was executed, as far as places know that.
