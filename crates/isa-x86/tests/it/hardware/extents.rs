@@ -151,7 +151,7 @@ fn accesses_end_where_claimed() {
             let verb = if faulted { "faulted" } else { "did not fault" };
             format!("operand {} {}: {verb} at {:#x}", e.arena, e.what, outcome.address)
         };
-        report.note(&e.inst, if wrong { vec![text()] } else { Vec::new() });
+        report.note(&e.inst, &outcome, if wrong { vec![text()] } else { Vec::new() });
     });
     report.finish("extents");
 }

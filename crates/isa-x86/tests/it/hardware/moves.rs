@@ -77,7 +77,7 @@ fn values_follow_as_claimed() {
                 }
             }
         }
-        report.note(inst, faults);
+        report.note(inst, &outcome, faults);
     });
     let names: std::collections::BTreeSet<_> =
         cases.iter().map(|(inst, _)| format!("{:?}", inst.mnemonic())).collect();

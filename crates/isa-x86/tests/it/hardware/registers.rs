@@ -33,7 +33,8 @@ fn registers_and_flags_are_as_claimed() {
         };
         let pair = &pairs[i / 2];
         report.judged += usize::from(outcome.signal == 0);
-        report.note(&pair.inst, judge_pair(pair, [&before, &outcome]));
+        let faults = judge_pair(pair, [&before, &outcome]);
+        report.note(&pair.inst, &outcome, faults);
     });
     report.finish("registers and flags");
 }
