@@ -5,6 +5,7 @@
 use std::env;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
@@ -81,8 +82,8 @@ pub fn install(path: &Path, content: &[u8]) {
 fn compile(source: &Path, link: Link, flags: &[&str], program: &Path) {
     fs::create_dir_all(cache()).expect("the target folder is writable");
     let compiler = if source.extension().is_some_and(|e| e == "cc") { "g++" } else { "gcc" };
-    // Tests run side by side: each builds under a name of its own, and the last
-    // rename wins with the same content.
+    // Tests run side by side: each builds under a name of its own, and the first wins. Nobody's program is replaced, which
+    // may run by then.
     let thread = format!("{:?}", std::thread::current().id());
     let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
     let own = program.with_extension(format!("{}-{thread}", process::id()));
@@ -91,5 +92,8 @@ fn compile(source: &Path, link: Link, flags: &[&str], program: &Path) {
     let output = command.output().unwrap_or_else(|e| panic!("{compiler}: {e}"));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?} failed:\n{errors}");
-    fs::rename(&own, program).expect("the target folder is writable");
+    let linked = fs::hard_link(&own, program);
+    let is_there = linked.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::AlreadyExists);
+    assert!(linked.is_ok() || is_there, "{}: {linked:?}", program.display());
+    fs::remove_file(&own).expect("the program is ours");
 }
