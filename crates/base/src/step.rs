@@ -225,12 +225,29 @@ impl Step {
     /// Whether the step takes something from the stream.
     #[must_use]
     pub const fn takes(&self) -> bool {
-        matches!(
-            self,
-            Self::Take { .. }
-                | Self::Flex { .. }
-                | Self::Ref(Ref { address: Address::Word(_), .. })
-        )
+        self.slot().is_some()
+    }
+
+    /// The slot of what it takes from the stream.
+    #[must_use]
+    pub const fn slot(&self) -> Option<Slot> {
+        match *self {
+            Self::Take { slot, .. }
+            | Self::Flex { slot }
+            | Self::Ref(Ref { address: Address::Word(slot), .. }) => Some(slot),
+            _ => None,
+        }
+    }
+
+    /// The same, to be given another number.
+    #[must_use]
+    pub const fn slot_mut(&mut self) -> Option<&mut Slot> {
+        match self {
+            Self::Take { slot, .. }
+            | Self::Flex { slot }
+            | Self::Ref(Ref { address: Address::Word(slot), .. }) => Some(slot),
+            _ => None,
+        }
     }
 
     /// The register that it sets, or makes unknown.

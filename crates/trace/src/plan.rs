@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, PoisonError};
 
-use ichnos_base::{BlockId, Chain, Event, Plan, ProcessId, Raw, Totals};
+use ichnos_base::{BlockId, Chain, Event, Plan, ProcessId, Raw, Step, Totals};
 
 use crate::block::{Block, Exits};
 use crate::chunk::{ChunkHeader, ChunkKind};
@@ -19,7 +19,7 @@ use crate::raw_pack::{Gathered, Piece};
 use crate::roadmap::Entry;
 use crate::roadmap_codec::MAX_UNFOLDED;
 use crate::stream::{Stream, Tools};
-use crate::twins::{Parts, slot_mut};
+use crate::twins::Parts;
 use crate::writer::Writer;
 
 /// Slots beyond this are used again, by blocks that were planned long after each other.
@@ -53,7 +53,7 @@ impl<W: Write> Writer<W> {
             Some(Entry { block, .. }) => (Arc::clone(&block.steps), Arc::clone(&block.code)),
             None => {
                 let mut steps = plan.steps.to_vec();
-                for slot in steps.iter_mut().filter_map(slot_mut) {
+                for slot in steps.iter_mut().filter_map(Step::slot_mut) {
                     slot.0 = *next_slot;
                     *next_slot = (*next_slot + 1) % MOST_SLOTS;
                 }

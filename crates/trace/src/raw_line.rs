@@ -112,6 +112,15 @@ impl RawLine {
         Some(self.waiting.pop_front()?.recv().map_err(gone))
     }
 
+    /// Ends the threads when they have packed what was handed in. The next are started by whoever hands in the next chunk.
+    pub(crate) fn renew(&mut self) {
+        let Some(Pool { jobs, threads }) = self.pool.take() else { return };
+        drop(jobs);
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+
     /// Gives back what was gathered in.
     pub(crate) fn reuse(&mut self, mut gathered: Gathered) {
         gathered.clear();
@@ -121,11 +130,7 @@ impl RawLine {
 
 impl Drop for RawLine {
     fn drop(&mut self) {
-        let Some(Pool { jobs, threads }) = self.pool.take() else { return };
-        drop(jobs);
-        for thread in threads {
-            let _ = thread.join();
-        }
+        self.renew();
     }
 }
 

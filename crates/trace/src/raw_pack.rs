@@ -5,7 +5,7 @@
 //! speed: it must keep up with programs that run.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::sync::Arc;
+use std::ops::Range;
 
 use ichnos_base::{GuestVa, Leave, ProcessId, RefKind, Register, Step, Totals, Width};
 
@@ -92,6 +92,9 @@ pub(crate) struct RawPacker {
     /// The execution of which it is open how it was left, by its place in the lore; and its words.
     open: Option<u32>,
     words: Vec<u8>,
+    /// What a flexible execution consists of, and the numbers that tell one that is not plain.
+    parts: Parts,
+    codes: Vec<u64>,
     /// Silent executions since the last that was not.
     silent: usize,
     followed: Followed,
@@ -100,6 +103,24 @@ pub(crate) struct RawPacker {
     /// Where in the marks the first executions begin.
     first: Option<usize>,
     totals: Totals,
+}
+
+/// What an execution with flexible accesses consists of.
+#[derive(Debug, Default)]
+struct Parts {
+    words: Vec<u8>,
+    runs: Vec<Run>,
+    /// The slots of its flexible steps, and where their runs are.
+    flexes: Vec<(u32, Range<usize>)>,
+}
+
+impl Parts {
+    /// Forgets all, but keeps the memory.
+    fn clear(&mut self) {
+        self.words.clear();
+        self.runs.clear();
+        self.flexes.clear();
+    }
 }
 
 impl RawPacker {
@@ -114,6 +135,8 @@ impl RawPacker {
             at: NOWHERE,
             open: None,
             words: Vec::new(),
+            parts: Parts::default(),
+            codes: Vec::new(),
             silent: 0,
             followed: Followed::default(),
             is_set: false,
@@ -360,7 +383,9 @@ impl RawPacker {
             self.words.clear();
             self.words.extend_from_slice(words);
         }
-        let mut codes = vec![first];
+        let mut codes = std::mem::take(&mut self.codes);
+        codes.clear();
+        codes.push(first);
         let Guesses { places, known, words: guesses, .. } = &mut self.guesses;
         for (nth, known) in known[places[to].all()].iter_mut().enumerate() {
             let word = take(&mut words, known.taken.is_wide());
@@ -381,14 +406,15 @@ impl RawPacker {
         let place = &mut places[to];
         if codes[0] == place.code && codes[1..].iter().all(|code| *code == 0) {
             self.expected += 1;
-            return Ok(());
+        } else {
+            // What takes more than one number is never expected but without surprises.
+            if codes.len() == 1 {
+                place.code = codes[0] & !UNIT_MASK;
+            }
+            put_code(&mut self.columns, &mut self.expected, brief, codes[0]);
+            codes[1..].iter().for_each(|code| put_varint(&mut self.columns[CODES], *code));
         }
-        // What takes more than one number is never expected but without surprises.
-        if codes.len() == 1 {
-            place.code = codes[0] & !UNIT_MASK;
-        }
-        put_code(&mut self.columns, &mut self.expected, brief, codes[0]);
-        codes[1..].iter().for_each(|code| put_varint(&mut self.columns[CODES], *code));
+        self.codes = codes;
         Ok(())
     }
 
@@ -400,26 +426,32 @@ impl RawPacker {
         place: u32,
         bytes: &'b [u8],
     ) -> Result<&'b [u8], Error> {
-        let block = Arc::clone(&lore.whole(place).last);
-        let (mut rest, mut words, mut flexes) = (bytes, Vec::new(), Vec::new());
+        let block = &lore.whole(place).last;
+        let mut parts = std::mem::take(&mut self.parts);
+        parts.clear();
+        let mut rest = bytes;
         for step in block.steps.iter().filter(|step| step.takes()) {
             let len = match step {
                 Step::Flex { slot } => {
-                    flexes.push((slot.0, take_runs(&mut rest)?));
+                    let first = parts.runs.len();
+                    take_runs(&mut rest, &mut parts.runs)?;
+                    parts.flexes.push((slot.0, first..parts.runs.len()));
                     continue;
                 }
                 Step::Take { width: Width::Four, .. } => 4,
                 _ => 8,
             };
             let (word, later) = rest.split_at_checked(len).ok_or(cut())?;
-            words.extend_from_slice(word);
+            parts.words.extend_from_slice(word);
             rest = later;
         }
-        self.execute(lore, place, &words)?;
-        for (slot, runs) in &flexes {
+        self.execute(lore, place, &parts.words)?;
+        for (slot, runs) in &parts.flexes {
+            let runs = parts.runs.get(runs.clone()).unwrap_or_default();
             put_runs(&mut self.columns[FLEX], runs, self.guesses.last_mut(*slot));
             runs.iter().for_each(|run| run.count(&mut self.totals));
         }
+        self.parts = parts;
         Ok(rest)
     }
 
@@ -545,11 +577,10 @@ const fn cut() -> Error {
     Error::Misuse("a raw buffer ends inside an execution")
 }
 
-/// The runs of a flexible step.
-fn take_runs(bytes: &mut &[u8]) -> Result<Vec<Run>, Error> {
+/// Takes the runs of a flexible step.
+fn take_runs(bytes: &mut &[u8], runs: &mut Vec<Run>) -> Result<(), Error> {
     let none = Error::Misuse("a raw buffer describes no access");
     let count = take_checked(bytes).map(u32::from_le_bytes).ok_or(cut())?;
-    let mut runs = Vec::new();
     for _ in 0..count {
         let turns = take_checked(bytes).map(u32::from_le_bytes).ok_or(cut())?;
         let lanes = take_checked(bytes).map(u32::from_le_bytes).ok_or(cut())?;
@@ -560,7 +591,7 @@ fn take_runs(bytes: &mut &[u8]) -> Result<Vec<Run>, Error> {
         }
         runs.push(Run { count: turns, first, second });
     }
-    Ok(runs)
+    Ok(())
 }
 
 fn take_lane(bytes: &mut &[u8]) -> Result<Lane, Error> {

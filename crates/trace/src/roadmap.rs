@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use ichnos_base::{Address, BlockId, Chain, GuestVa, Leave, Step};
+use ichnos_base::{BlockId, Chain, GuestVa, Leave, Step};
 
 use crate::block::{Block, LeftAt, Shape, Word};
 use crate::chain::{Chains, MAX_CHAINS, Size};
@@ -149,16 +149,11 @@ impl Roadmap {
         if id >= MAX_BLOCKS {
             return Err(Flaw("there are too many blocks"));
         }
-        for step in block.steps.iter() {
-            if let Step::Take { slot, .. }
-            | Step::Flex { slot }
-            | Step::Ref(crate::Ref { address: Address::Word(slot), .. }) = step
-            {
-                if slot.0 >= MAX_SLOTS {
-                    return Err(Flaw("a slot's number is too large"));
-                }
-                self.slots = self.slots.max(slot.0 + 1);
+        for slot in block.steps.iter().filter_map(Step::slot) {
+            if slot.0 >= MAX_SLOTS {
+                return Err(Flaw("a slot's number is too large"));
             }
+            self.slots = self.slots.max(slot.0 + 1);
         }
         let entry = Entry { block, shape, is_twin };
         self.take(entry.bytes() + PLACE)?;

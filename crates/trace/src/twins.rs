@@ -4,7 +4,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use ichnos_base::{Address, BlockId, GuestVa, Ref, Slot, Step};
+use ichnos_base::{BlockId, GuestVa, Slot, Step};
 
 use crate::block::{Block, Exits};
 use crate::hash::{Quick, QuickMap};
@@ -46,20 +46,10 @@ impl Block {
 /// A step as if it had another slot, if it has one.
 fn without_slot(step: &Step) -> Step {
     let mut step = *step;
-    if let Some(slot) = slot_mut(&mut step) {
+    if let Some(slot) = step.slot_mut() {
         *slot = Slot(0);
     }
     step
-}
-
-/// The slot of a step.
-pub(crate) fn slot_mut(step: &mut Step) -> Option<&mut Slot> {
-    match step {
-        Step::Take { slot, .. }
-        | Step::Flex { slot }
-        | Step::Ref(Ref { address: Address::Word(slot), .. }) => Some(slot),
-        _ => None,
-    }
 }
 
 /// Blocks by what they consist of.

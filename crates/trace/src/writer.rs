@@ -123,6 +123,11 @@ impl<W: Write> Writer<W> {
         self.tools.output.totals()
     }
 
+    /// Packs what comes next by threads that the next caller starts, whose priority they have then.
+    pub fn renew_packers(&mut self) {
+        self.tools.line.renew();
+    }
+
     /// Hands all open chunks to the file, so that they survive whatever happens.
     pub fn flush(&mut self) -> Result<(), Error> {
         self.guarded(|this| {
