@@ -8,7 +8,7 @@ use ichnos_rt::{Context, Regs, Thread as Task};
 
 use super::follow::Tracer;
 use super::message::{Message, Moment, Where};
-use super::process::{Frame, Lane, Thread};
+use super::process::{Frame, Lane, Thread, general};
 use super::setup::TAP;
 use crate::Error;
 use crate::code::{COUNT, IN_TOOL, Midway, STATE, TURNS};
@@ -313,8 +313,7 @@ impl Tracer<'_> {
 
 /// A general register by its number.
 fn register(regs: &Regs, number: u8) -> u64 {
-    let mut regs = *regs;
-    *register_mut(&mut regs, number)
+    general(regs)[usize::from(number) % 16]
 }
 
 const fn register_mut(regs: &mut Regs, number: u8) -> &mut u64 {

@@ -485,7 +485,9 @@ impl<S: Sink> Told<'_, S> {
             }
             match block.payload {
                 Some(_) => raw.put_varying((names.block(number), block), words, &out.records),
-                None => raw.put_turns(names, number, words, (turns, block.turns)),
+                None => {
+                    raw.put_turns(names, number, (words, words.len()), (turns, block.turns));
+                }
             }
             raw.leads(at);
             self.out.insns += out.insns;

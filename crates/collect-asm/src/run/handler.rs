@@ -91,8 +91,7 @@ impl Tracer<'_> {
             before = task.regs().map_err(failed)?;
         }
         self.forget_left(task, |frame| frame.is_left(before.rsp));
-        if signal == SIGSEGV && self.is_blocked(task) {
-            Self::block(task).map_err(failed)?;
+        if signal == SIGSEGV && self.block_again(task).map_err(failed)? {
             // A fault comes again, and then the kernel does what it does if it is blocked; what was sent waits.
             if !fault {
                 task.send(SIGSEGV).map_err(failed)?;
@@ -169,15 +168,15 @@ impl Tracer<'_> {
         Ok(mask & SEGV_BIT != 0)
     }
 
-    fn block(task: Task) -> std::io::Result<()> {
-        task.set_signal_mask(task.signal_mask()? | SEGV_BIT)
-    }
-
-    /// Whether a thread is in a handler that blocks SIGSEGV; from now on the kernel knows.
-    fn is_blocked(&mut self, task: Task) -> bool {
+    /// Lets the kernel know that a thread is in a handler that blocks SIGSEGV; whether it is, and the kernel did not.
+    fn block_again(&mut self, task: Task) -> std::io::Result<bool> {
         let thread = self.threads.get_mut(&task.0);
         let frame = thread.and_then(|t| t.lanes.last_mut()?.frame.as_mut());
-        frame.is_some_and(|frame| std::mem::take(&mut frame.blocks))
+        let is_blocked = frame.is_some_and(|frame| std::mem::take(&mut frame.blocks));
+        if is_blocked {
+            task.set_signal_mask(task.signal_mask()? | SEGV_BIT)?;
+        }
+        Ok(is_blocked)
     }
 
     /// Steps until a thread has left the functions of a tool; whether it is still there and stopped. Signals that come

@@ -73,6 +73,8 @@ pub(crate) struct Frame {
     pub(crate) blocks: bool,
 }
 
+const RSP: Register = Register(4);
+
 /// The general registers in the order of their numbers.
 pub(crate) const fn general(regs: &Regs) -> [u64; 16] {
     [
@@ -86,9 +88,8 @@ impl Frame {
     /// to change.
     pub(crate) fn changed(&self, regs: &Regs) -> Vec<(Register, u64)> {
         let pairs = (0..).map(Register).zip(self.registers.into_iter().zip(general(regs)));
-        let is_changed = |(register, (before, now)): &(Register, (u64, u64))| {
-            before != now && *register != Register(4)
-        };
+        let is_changed =
+            |(register, (before, now)): &(Register, (u64, u64))| before != now && *register != RSP;
         pairs.filter(is_changed).map(|(register, (_, now))| (register, now)).collect()
     }
 

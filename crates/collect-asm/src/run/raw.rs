@@ -100,11 +100,12 @@ impl Gathered {
         let Some((identifier, parts)) = names.chain(link, tables, &mut self.fresh) else {
             return self.put_each((tables, names), &tables.path(link), words);
         };
-        self.bytes.extend_from_slice(&identifier.to_le_bytes());
-        for &(from, len) in parts {
-            let part = words.get(from as usize..).and_then(|words| words.get(..len as usize));
-            self.bytes.extend_from_slice(part.unwrap_or_default());
-        }
+        let from = |&(from, len): &(u32, u32)| {
+            (words.get(from as usize..).unwrap_or_default(), len as usize)
+        };
+        let (first, parts) = parts.split_first().map_or((None, parts), |(f, rest)| (Some(f), rest));
+        put_named(identifier, first.map_or((&[], 0), from), &mut self.bytes);
+        parts.iter().for_each(|part| put_part(from(part), &mut self.bytes));
     }
 
     /// The same, one block after the other.
@@ -120,34 +121,31 @@ impl Gathered {
                 return;
             };
             let turns = turns_of(block.turns, None, next.entry == block.entry);
-            let these = words.get(..block.len).unwrap_or_default();
-            self.put_turns(names, pair[0], these, (turns, block.turns));
+            self.put_turns(names, pair[0], (words, block.len), (turns, block.turns));
             words = words.get(block.len + TAG..).unwrap_or_default();
         }
     }
 
-    /// Adds so many finished turns of a block, which has so many at the most, and the one that was left.
+    /// Adds so many finished turns of a block, which has so many at the most, and the one that was left. The first so many bytes are
+    /// the block's words.
     #[inline]
     pub(super) fn put_turns(
         &mut self,
         names: &mut Names,
         number: usize,
-        words: &[u8],
+        (words, len): (&[u8], usize),
         (turns, most): (usize, usize),
     ) {
-        let (each, turns) = (words.len() / most.max(1), (turns + 1).min(most));
+        let (each, turns) = if most > 1 { (len / most, (turns + 1).min(most)) } else { (len, 1) };
         if turns > 1
             && let Some(identifier) = names.turns(number, turns, &mut self.fresh)
         {
-            self.bytes.extend_from_slice(&identifier.to_le_bytes());
-            self.bytes.extend_from_slice(words.get(..turns * each).unwrap_or_default());
-            return;
+            return put_named(identifier, (words, turns * each), &mut self.bytes);
         }
         let identifier = names.block(number);
         for turn in 0..turns {
-            self.bytes.extend_from_slice(&identifier.to_le_bytes());
-            let words = words.get(turn * each..(turn + 1) * each);
-            self.bytes.extend_from_slice(words.unwrap_or_default());
+            let words = words.get(turn * each..).unwrap_or_default();
+            put_named(identifier, (words, each), &mut self.bytes);
         }
     }
 
@@ -190,6 +188,42 @@ impl Gathered {
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.fresh.clear();
+    }
+}
+
+/// So many bytes are copied at a time: most parts have no more.
+const AT_ONCE: usize = 16;
+
+/// Appends an identifier and so many of the words' bytes.
+#[inline(always)]
+fn put_named(identifier: u32, (words, len): (&[u8], usize), out: &mut Vec<u8>) {
+    match words.first_chunk::<AT_ONCE>() {
+        Some(chunk) if len <= AT_ONCE => {
+            let end = out.len() + TAG + len;
+            let mut both = [0; TAG + AT_ONCE];
+            both[..TAG].copy_from_slice(&identifier.to_le_bytes());
+            both[TAG..].copy_from_slice(chunk);
+            out.extend_from_slice(&both);
+            out.truncate(end);
+        }
+        _ => {
+            out.extend_from_slice(&identifier.to_le_bytes());
+            out.extend_from_slice(words.get(..len).unwrap_or_default());
+        }
+    }
+}
+
+/// Appends so many of the words' bytes.
+#[inline(always)]
+fn put_part((words, len): (&[u8], usize), out: &mut Vec<u8>) {
+    // What lies behind them is copied with them and dropped: that is quicker than to copy each number of bytes in its own way.
+    match words.first_chunk::<AT_ONCE>() {
+        Some(chunk) if len <= AT_ONCE => {
+            let end = out.len() + len;
+            out.extend_from_slice(chunk);
+            out.truncate(end);
+        }
+        _ => out.extend_from_slice(words.get(..len).unwrap_or_default()),
     }
 }
 

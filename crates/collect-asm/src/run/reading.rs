@@ -209,11 +209,37 @@ impl Reading<'_> {
         let Some((mut before, mut words)) = place.held else { return Ok(()) };
         let mut at = place.at;
         let mut link = None;
+        let images = self.images;
+        let blocks = |number: usize| images.block(number);
+        let with: (&dyn Fn(usize) -> _, _) = (&blocks, told.out.made);
         while told.out.records.len() < BATCH
             && told.out.insns < MANY
             && at + TAG <= self.len
             && let Some(mut tag) = u32_at(self.bytes, at)
         {
+            let rest = self.bytes.get(words..).unwrap_or_default();
+            if let Some(chain) = self.tables.longest(before, rest, self.len - words) {
+                if link.is_some() {
+                    // A chain that ended here did not know what follows.
+                    let number = (tag as usize).wrapping_sub(1);
+                    self.tables.followed((link.take(), before), number, with);
+                }
+                let fresh = told.is_fresh().then(|| of.shadow.known());
+                if let Some(reached) = of.shadow.pass_chain(self.tables, chain, rest, &mut told.out)
+                {
+                    state.at = Some(reached.entry);
+                    of.side.seen += reached.events;
+                    if let Some(raw) = &mut told.raw {
+                        fresh.inspect(|known| raw.open(known, state.changes_to_tell(of)));
+                        raw.put_chain((self.tables, self.names), chain, rest);
+                        raw.leads(reached.entry);
+                    }
+                    (before, at) = (reached.number, words + reached.end);
+                    words += reached.words;
+                    link = Some(chain);
+                    continue;
+                }
+            }
             let left = turns_of_tag(tag);
             if left.is_some() {
                 // If there is nothing behind it yet, this is told again.
@@ -229,30 +255,8 @@ impl Reading<'_> {
                 break;
             };
             if left.is_none() {
-                let fresh = told.is_fresh().then(|| of.shadow.known());
-                let rest = self.bytes.get(words..).unwrap_or_default();
-                let images = self.images;
-                let blocks = |number: usize| images.block(number);
-                let with: (&dyn Fn(usize) -> _, _) = (&blocks, told.out.made);
                 if link.is_some() {
-                    // A chain that ended here did not know what follows.
                     self.tables.followed((link.take(), before), number, with);
-                }
-                if let Some(chain) = self.tables.longest(before, rest, self.len - words)
-                    && let Some(reached) =
-                        of.shadow.pass_chain(self.tables, chain, rest, &mut told.out)
-                {
-                    state.at = Some(reached.entry);
-                    of.side.seen += reached.events;
-                    if let Some(raw) = &mut told.raw {
-                        fresh.inspect(|known| raw.open(known, state.changes_to_tell(of)));
-                        raw.put_chain((self.tables, self.names), chain, rest);
-                        raw.leads(reached.entry);
-                    }
-                    (before, at) = (reached.number, words + reached.end);
-                    words += reached.words;
-                    link = Some(chain);
-                    continue;
                 }
                 self.tables.followed((None, before), number, with);
             }
@@ -292,8 +296,7 @@ impl Reading<'_> {
         {
             fresh.inspect(|known| raw.open(known, state.changes_to_tell(of)));
             let turns = turns_of(block.turns, left, next == block.entry);
-            let words = words.get(..block.len).unwrap_or_default();
-            raw.put_turns(self.names, number, words, (turns, block.turns));
+            raw.put_turns(self.names, number, (words, block.len), (turns, block.turns));
             raw.leads(to);
         }
         Some(to)

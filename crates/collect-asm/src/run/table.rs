@@ -95,6 +95,17 @@ enum Set {
     Value(u8, Value),
 }
 
+impl Set {
+    #[inline(always)]
+    fn apply(&self, words: &[u8], slots: &mut [u64; SLOTS]) {
+        match *self {
+            Self::Sum(slot, place) => slots[usize::from(slot)] = place.sum(slots),
+            Self::Take(take) => take.apply(words, slots),
+            Self::Value(slot, value) => slots[usize::from(slot)] = evaluate(value, slots),
+        }
+    }
+}
+
 /// A record: the constant part of its address is in it.
 #[derive(Clone, Copy, Debug)]
 struct Row {
@@ -289,7 +300,9 @@ impl Tables {
         let (last, conditional) = ways.split_last()?;
         let taken = conditional.iter().find(|way| way.target == next);
         let way = taken.unwrap_or(last);
-        self.tell(head, way, slots, out);
+        let rows = of(&self.rows, &head.rows).get(..way.rows as usize).unwrap_or_default();
+        Self::tell(rows, slots, out);
+        out.insns += u64::from(way.insns);
         let (left, branch) = match head.last {
             _ if taken.is_some() => (Left::To(next), Some((true, next))),
             Last::Fixed(target) => (Left::To(target), None),
@@ -313,24 +326,20 @@ impl Tables {
     #[inline(always)]
     fn prepare(&self, head: &Head, words: &[u8], slots: &mut [u64; SLOTS]) {
         of(&self.takes, &head.takes).iter().for_each(|take| take.apply(words, slots));
-        for set in of(&self.sets, &head.sets) {
-            match *set {
-                Set::Sum(slot, place) => slots[usize::from(slot)] = place.sum(slots),
-                Set::Take(take) => take.apply(words, slots),
-                Set::Value(slot, value) => slots[usize::from(slot)] = evaluate(value, slots),
-            }
-        }
+        of(&self.sets, &head.sets).iter().for_each(|set| set.apply(words, slots));
     }
 
-    /// The records before a way out.
+    /// Records.
     #[inline(always)]
-    fn tell(&self, head: &Head, way: &Way, slots: &[u64; SLOTS], out: &mut Out) {
-        let rows = of(&self.rows, &head.rows).get(..way.rows as usize).unwrap_or_default();
+    fn tell(rows: &[Row], slots: &[u64; SLOTS], out: &mut Out) {
+        // Often there are none.
+        if rows.is_empty() {
+            return;
+        }
         out.records.extend(rows.iter().map(|row| {
             let Row { record, base, index, scale } = *row;
             record.moved(Place { base, index, scale, disp: 0 }.sum(slots))
         }));
-        out.insns += u64::from(way.insns);
     }
 
     /// The registers behind a way out.

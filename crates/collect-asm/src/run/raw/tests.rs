@@ -9,7 +9,7 @@ use ichnos_trace::{Address, Register};
 use super::super::names::Names;
 use super::super::stream::Made;
 use super::super::table::Tables;
-use super::{Changed, Gathered, KNOWN, KNOWN_LEN, put_runs, silent, steps};
+use super::{Changed, Gathered, KNOWN, KNOWN_LEN, put_named, put_part, put_runs, silent, steps};
 use crate::code::{Block, Exit, Op};
 use crate::note::{u32_at, u64_at};
 
@@ -99,23 +99,23 @@ fn turns_of_a_loop_become_executions() {
     // Words of turns that did not come to be are dropped.
     for (turns, expected) in [(4, &[1, 10, 1, 11, 1, 12, 1, 13][..]), (1, &[1, 10, 1, 11])] {
         for _ in 1..32 {
-            out.put_turns(&mut names, 0, &words, (turns, 4));
+            out.put_turns(&mut names, 0, (&words, 16), (turns, 4));
             assert_eq!(out.fresh, []);
             assert_eq!(gathered(&mut out), expected);
         }
         // They are often together, and so they are one.
-        out.put_turns(&mut names, 0, &words, (turns, 4));
+        out.put_turns(&mut names, 0, (&words, 16), (turns, 4));
         let finished = if turns == 4 { 4 } else { turns + 1 };
         let identifier = if turns == 4 { 3 } else { 4 };
         assert_eq!(out.fresh, [(identifier, vec![1; finished])]);
         let together = [&[identifier], &[10, 11, 12, 13][..finished]].concat();
         assert_eq!(gathered(&mut out), together);
-        out.put_turns(&mut names, 0, &words, (turns, 4));
+        out.put_turns(&mut names, 0, (&words, 16), (turns, 4));
         assert_eq!(out.fresh, []);
         assert_eq!(gathered(&mut out), together);
     }
     // One is what it always was.
-    (0..40).for_each(|_| out.put_turns(&mut names, 0, &words, (0, 4)));
+    (0..40).for_each(|_| out.put_turns(&mut names, 0, (&words, 16), (0, 4)));
     assert_eq!(gathered(&mut out), [1, 10].repeat(40));
     assert_eq!(Names::after(&names).plan(0, &block(0x1000, 4, 0x1000)), 5);
 }
@@ -186,5 +186,18 @@ fn addresses_from_fs_are_sums_of_at_most_two_registers() {
             }
         }
         assert_eq!(addresses, [expected]);
+    }
+}
+
+#[test]
+fn words_are_copied_whatever_lies_behind_them() {
+    let words: Vec<u8> = (1..60).collect();
+    for (all, len) in (0..60).flat_map(|all| (0..=all).map(move |len| (all, len))) {
+        let words = &words[..all.min(words.len())];
+        let len = len.min(words.len());
+        let mut out = vec![7];
+        put_named(0x0403_0201, (words, len), &mut out);
+        put_part((words, len), &mut out);
+        assert_eq!(out, [&[7, 1, 2, 3, 4], &words[..len], &words[..len]].concat());
     }
 }
