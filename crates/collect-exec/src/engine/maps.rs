@@ -31,6 +31,8 @@ pub struct Table {
     told: Vec<Vma>,
     /// Ranges in which the kernel may have split or joined mappings since, which alone is not worth telling.
     doubtful: Vec<Range>,
+    /// Where something was moved to: the kernel does not join what lies there with its neighbours.
+    moved: Vec<Range>,
 }
 
 /// First address, and first after it.
@@ -84,6 +86,11 @@ pub fn refresh(ctx: &mut Ctx, changed: Changed) {
         Changed::Break(at) => vec![table.heap(at).unwrap_or(EVERYTHING)],
         Changed::Nothing | Changed::Anything => vec![EVERYTHING],
     };
+    if let [from, to] = ranges[..]
+        && from.0 != to.0
+    {
+        table.note_move(from, to);
+    }
     ranges.append(&mut table.doubtful);
     if let Some(parts) = table.parts(ranges) {
         let old: Vec<Vma> = parts.iter().flat_map(|p| table.told[p.old.clone()].to_vec()).collect();
@@ -136,6 +143,7 @@ impl Table {
 
     fn part(&self, asked: &mut Asked, range: Range) -> Option<Part> {
         let (mut start, mut end) = range;
+        let mut looked = false;
         loop {
             let first = self.told.partition_point(|vma| vma.end <= start);
             let last = self.told.partition_point(|vma| vma.start < end).max(first);
@@ -161,10 +169,48 @@ impl Table {
             let from = new.first().map_or(start, |vma| vma.start.min(start));
             let to = new.last().map_or(end, |vma| vma.end.max(end));
             if (from, to) == (start, end) {
-                return Some(Part { range: (start, end), old: first..last, new });
+                let (from, to) = if looked { (from, to) } else { self.beyond(&new, (from, to)) };
+                looked = true;
+                if (from, to) == (start, end) {
+                    return Some(Part { range: (start, end), old: first..last, new });
+                }
+                (start, end) = (from, to);
+                continue;
             }
             (start, end) = (from, to);
         }
+    }
+
+    /// Something was moved. What has gone since it was moved is forgotten, so that there are no more notes than mappings.
+    fn note_move(&mut self, from: Range, to: Range) {
+        let Self { told, moved, .. } = self;
+        moved.retain(|&(start, end)| {
+            let first = told.partition_point(|vma| vma.end <= start);
+            (start, end) != from
+                && (start, end) != to
+                && told.get(first).is_some_and(|vma| vma.start < end)
+        });
+        moved.push(to);
+    }
+
+    /// A range, and a byte of those neighbours with which the kernel would have joined what is new in it, had the engine not closed
+    /// pages at the border.
+    fn beyond(&self, new: &[Vma], (start, end): Range) -> Range {
+        if !guards::any() {
+            return (start, end);
+        }
+        let guarded = closed();
+        let is_closed = |at: u64| guarded.contains(&at) || guarded.contains(&at.wrapping_sub(PAGE));
+        let was_moved = |at: u64| self.moved.iter().any(|(from, to)| (*from..=*to).contains(&at));
+        let alike = |own: Option<&Vma>, at: u64, other: Option<&Vma>| {
+            let alike = own.zip(other).is_some_and(|(a, b)| a.bits == b.bits && a.path == b.path);
+            alike && is_closed(at) && !was_moved(at)
+        };
+        let own = |at: u64, side: fn(&Vma) -> u64| new.iter().find(|vma| side(vma) == at);
+        let told = |at: u64, side: fn(&Vma) -> u64| self.told.iter().find(|vma| side(vma) == at);
+        let below = alike(own(start, |v| v.start), start, told(start, |v| v.end));
+        let above = alike(own(end, |v| v.end), end, told(end, |v| v.start));
+        (start - u64::from(below), end + u64::from(above))
     }
 
     fn put(&mut self, parts: Vec<Part>) {
@@ -221,13 +267,16 @@ fn within(asked: &mut Asked, start: u64, end: u64) -> Result<Vec<Vma>, i64> {
 
 /// Reads mappings, and tells them as the program made them.
 fn put_right(read: impl FnOnce() -> Option<Vec<Vma>>) -> Option<Vec<Vma>> {
-    let guarded =
-        || if guards::any() { state::get().cache.lock().pages.guards.pages() } else { Vec::new() };
     // Others may close and open pages meanwhile.
-    let mut closed = guarded();
+    let mut pages = closed();
     let read = read()?;
-    closed.extend(guarded());
-    Some(without_guards(read, &closed))
+    pages.extend(closed());
+    Some(without_guards(read, &pages))
+}
+
+/// The pages that the engine has closed.
+fn closed() -> Vec<u64> {
+    if guards::any() { state::get().cache.lock().pages.guards.pages() } else { Vec::new() }
 }
 
 /// The path of the process's program.

@@ -123,7 +123,7 @@ fn asking_for_what_changed_gives_the_whole_table() {
     let file = std::os::fd::AsRawFd::as_raw_fd(&exe) as u64;
     for seed in 0..20 {
         let mut room = Room::new(60, seed);
-        let mut table = Table { told: room.whole(), doubtful: Vec::new() };
+        let mut table = Table { told: room.whole(), ..Table::default() };
         for _ in 0..300 {
             let (number, args) = room.call(file);
             let result = make(number, args);
@@ -149,7 +149,7 @@ fn asking_for_what_changed_gives_the_whole_table() {
 #[test]
 fn changes_below_the_stack_are_seen_in_the_whole_table() {
     let lines = ["1000-2000 rw-p 0 00:00 0", "800000-900000 rw-p 0 00:00 0 [stack]"];
-    let t = Table { told: table(&lines), doubtful: Vec::new() };
+    let t = Table { told: table(&lines), ..Table::default() };
     assert!(t.moves_stack(0x1000, 0x70_0000) && t.moves_stack(0x85_0000, 0x85_1000));
     assert!(!t.moves_stack(0x1000, 0x6f_f000) && !t.moves_stack(0x90_0000, 0x91_0000));
 }
