@@ -92,6 +92,16 @@ impl Traces {
             Self::Each(each) => each.files.values().map(|own| &own.file).collect(),
         }
     }
+
+    /// What comes next is packed at the priority of whoever tells it.
+    pub fn renew_packers(&mut self) {
+        match self {
+            Self::One(file) => file.renew_packers(),
+            Self::Each(each) => {
+                each.files.values_mut().for_each(|own| own.file.renew_packers());
+            }
+        }
+    }
 }
 
 /// A pattern with a process's number in the place of each `%p`.

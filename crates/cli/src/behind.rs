@@ -87,6 +87,11 @@ where
         self.call_back().map(drop)
     }
 
+    /// The sink, if it is told at once.
+    pub fn told_at_once(&mut self) -> Option<&mut S> {
+        self.here().ok()
+    }
+
     /// The sink that is told at once.
     fn here(&mut self) -> Result<&mut S> {
         match &mut self.sink {

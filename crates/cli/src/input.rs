@@ -18,6 +18,7 @@ use ichnos_report::number::thousands;
 use ichnos_trace::{Condition, Reader};
 
 use crate::erase::AnySink;
+use crate::spooling::spool_of;
 
 /// An open trace.
 pub struct Input {
@@ -168,6 +169,9 @@ fn say_if_unfinished(path: &Path, reader: &Reader) -> Result<()> {
         return Ok(());
     }
     let (place, threads) = (path.display(), reader.threads().len());
+    if threads == 0 && spool_of(path).exists() {
+        bail!("{place}: it is not packed yet: `ichnos pack {place}` makes the trace");
+    }
     if threads == 0 {
         bail!("{place}: the file ends early, before the first part of a thread was whole");
     }

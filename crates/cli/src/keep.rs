@@ -3,9 +3,9 @@
 
 use std::convert::Infallible;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use ichnos_base::{Batch, Null, Record, Sink};
 use ichnos_collect_asm::Outcome;
@@ -22,7 +22,7 @@ use crate::live::{Bare, Collector, LiveArgs, Values, from_cache};
 use crate::output::{TraceFile, WriteArgs, default_path};
 use crate::packing::Words;
 use crate::progress::Progress;
-use crate::spooling::SpoolArgs;
+use crate::spooling::{SpoolArgs, spool_of};
 use crate::tool::Tool;
 
 /// What to collect, and where to.
@@ -78,6 +78,10 @@ impl KeepArgs {
             {
                 return Ok(ending);
             }
+            if self.live.runs_from_cache(collector, &self.command) {
+                self.live.refuse_stepping(values)?;
+                return Ok(self.live.run_bare(Bare::Dropped, &self.command)?.ending);
+            }
             let mut sink = Progress::new(Erase(Null), None, doing);
             return Ok(self.live.run(collector, &self.command, values, &mut sink)?.ending);
         }
@@ -90,7 +94,17 @@ impl KeepArgs {
             self.live.refuse_stepping(values)?;
             let later = Later::new(path, options, from_cache(&self.command[0], &self.command[1..]));
             let words = if self.quiet { Words::None } else { Words::Said };
-            self.spool.record((&self.live, &self.command), &later, words, &mut sink)?
+            let recorded =
+                self.spool.record((&self.live, &self.command), &later, words, &mut sink)?;
+            if let Some(spool) = recorded.unpacked {
+                if !self.quiet {
+                    report_unpacked(&spool, &later.path);
+                }
+                return Ok(recorded.live.ending);
+            }
+            recorded.live
+        } else if self.spool.is_later() {
+            bail!("--pack later is for programs that are run from the code cache");
         } else {
             self.live.run(collector, &self.command, values, &mut sink)?
         };
@@ -205,6 +219,17 @@ fn report_dropped(outcome: &Outcome) {
         thousands(outcome.code.mainline),
         seconds(outcome.times.0),
         seconds(outcome.times.1),
+    );
+}
+
+/// Says what was stored and not packed.
+fn report_unpacked(spool: &Path, trace: &Path) {
+    let bytes = spool.metadata().map_or(0, |found| found.len());
+    eprintln!(
+        "ichnos: {}: {} bytes stored, not packed yet: `ichnos pack {}` makes the trace",
+        spool.display(),
+        thousands(bytes),
+        if spool_of(trace) == spool { trace } else { spool }.display(),
     );
 }
 

@@ -1,7 +1,7 @@
 //! Running a program under a collector: the one place that chooses which.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -230,13 +230,7 @@ impl LiveArgs {
         let tracee = self.launch(program, args, what)?;
         about.with(|about| sink.begin(about))?;
         let interrupt = interrupt::flag()?;
-        let mut left_behind = |count: usize| {
-            eprintln!(
-                "ichnos: {} has ended, but {count} of the processes that it started still run; \
-                 interrupt to end them and the trace",
-                name()
-            );
-        };
+        let mut left_behind = left_behind(program);
         let watch = exec::Watch { stop: &interrupt.stop, left_behind: &mut left_behind };
         let outcome = collect(tracee, sink, watch).map_err(|error| match error {
             exec::CollectError::Sink(e) => e,
@@ -330,11 +324,16 @@ impl LiveArgs {
             Bare::Untraced => exec::Record::Nothing,
         };
         let mut tracee = self.launch(program, args, what)?;
-        let status = match how {
-            Bare::Dropped => tracee.drain().with_context(name)?.status,
-            Bare::Untraced => tracee.wait().with_context(name)?,
-        };
-        Ok(Live { ending: Ending::Program(host_status(status)), cut_short: None })
+        if how == Bare::Untraced {
+            let status = host_status(tracee.wait().with_context(name)?);
+            return Ok(Live { ending: Ending::Program(status), cut_short: None });
+        }
+        let interrupt = interrupt::flag()?;
+        let mut left_behind = left_behind(program);
+        let watch = exec::Watch { stop: &interrupt.stop, left_behind: &mut left_behind };
+        let outcome = tracee.drain(watch).with_context(name)?;
+        let status = ended(host_status(outcome.status), outcome.stopped, &interrupt);
+        Ok(Live { ending: Ending::Program(status), cut_short: None })
     }
 
     fn inline<S>(
@@ -527,6 +526,17 @@ const KILLED: u8 = 128 + 9;
 fn ended(status: u8, stopped: bool, interrupt: &Interrupt) -> u8 {
     let asked = interrupt.status().filter(|_| stopped);
     asked.filter(|_| status == KILLED).unwrap_or(status)
+}
+
+/// Says that a program has left so many processes behind.
+fn left_behind(program: &OsStr) -> impl FnMut(usize) {
+    move |count| {
+        eprintln!(
+            "ichnos: {} has ended, but {count} of the processes that it started still run; \
+             interrupt to end them and the trace",
+            program.to_string_lossy()
+        );
+    }
 }
 
 /// A program's end as a shell tells it.

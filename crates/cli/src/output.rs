@@ -69,6 +69,13 @@ impl TraceFile {
         self.closed.or_else(|| self.writer.as_ref().map(|w| (*w.totals(), w.bytes())))
     }
 
+    /// See [`Writer::renew_packers`].
+    pub fn renew_packers(&mut self) {
+        if let Some(writer) = &mut self.writer {
+            writer.renew_packers();
+        }
+    }
+
     /// Finishes it and keeps no more than its counts.
     pub fn close(&mut self) -> Result<()> {
         self.finish()?;

@@ -32,6 +32,28 @@ pub struct SpoolArgs {
     /// what the disk has free and at most 32 GiB.
     #[arg(long, value_name = "BYTES", value_parser = count::count)]
     spool_limit: Option<u64>,
+    /// When the trace is packed: beside the program as far as there is time, and then the rest, or later, by `ichnos pack`. Then nothing
+    /// is done for it but to store what the program tells, which costs the program and its user least (the code cache only).
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pack: Pack,
+}
+
+/// When a trace is packed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum Pack {
+    /// Beside the program, and then what is left.
+    #[default]
+    Beside,
+    /// When `ichnos pack` is called. A recording that fits into memory is packed at its end, and one that finds no more room is
+    /// packed as if it was not to wait.
+    Later,
+}
+
+/// What a recording by way of a spool came to.
+pub struct Recorded {
+    pub live: Live,
+    /// The spool, if nothing has been packed yet.
+    pub unpacked: Option<PathBuf>,
 }
 
 /// What a kept trace goes through.
@@ -45,8 +67,12 @@ impl SpoolArgs {
         later: &Later,
         words: Words,
         sink: &mut Kept,
-    ) -> Result<Live> {
+    ) -> Result<Recorded> {
         let (program, args) = command.split_first().context("no program is named")?;
+        let when = match self.pack {
+            Pack::Beside => exec::When::Beside,
+            Pack::Later => exec::When::Later,
+        };
         let place = self.place(later);
         let spool = place.path.clone();
         let packing = RefCell::new(Packing::new(words));
@@ -54,20 +80,36 @@ impl SpoolArgs {
             *packing.borrow_mut() = Packing::new(words);
             // The program alone wrote there: whoever reads it must see its end.
             let _ = File::options().write(true).open("/dev/null").map(rustix::stdio::dup2_stdout);
-            // Packing was to stand back for the program, which it need not any more.
+            hurry(sink);
             sink.rest().rest()
         };
         let mut progress = |done, all| packing.borrow_mut().at(done, all);
-        let spooling = exec::Spooling { place, ended: &mut ended, progress: &mut progress };
+        let spooling = exec::Spooling {
+            place,
+            when,
+            hurried: &mut hurry,
+            ended: &mut ended,
+            progress: &mut progress,
+        };
+        let mut left = false;
         let what = (exec::Record::All, &later.about);
         let done = live.exec_by((program, args), what, sink, |tracee, sink, watch| {
-            tracee.collect_spooled(sink, watch, spooling)
+            let outcome = tracee.collect_spooled(sink, watch, spooling)?;
+            left = outcome.left;
+            Ok(outcome)
         });
         packing.borrow_mut().end();
-        done.with_context(|| match spool.exists() {
+        let live = done.with_context(|| match spool.exists() {
             true => format!("what was recorded is in {}: `ichnos pack`", spool.display()),
             false => "the trace is not complete".to_owned(),
-        })
+        })?;
+        let unpacked = (left && when == exec::When::Later).then_some(spool);
+        Ok(Recorded { live, unpacked })
+    }
+
+    /// Whether the trace is to be packed when somebody asks for it.
+    pub fn is_later(&self) -> bool {
+        self.pack == Pack::Later
     }
 
     fn place(&self, later: &Later) -> exec::SpoolPlace {
@@ -90,6 +132,13 @@ impl SpoolArgs {
             None => std::env::temp_dir(),
         };
         folder.join(beside.file_name().unwrap_or_default())
+    }
+}
+
+/// Packing was to stand back for the program, which it must not do any more.
+fn hurry(sink: &mut Kept) {
+    if let Some(traces) = sink.rest().told_at_once() {
+        traces.renew_packers();
     }
 }
 

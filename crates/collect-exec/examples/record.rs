@@ -6,9 +6,10 @@
 use std::convert::Infallible;
 use std::io::Write;
 use std::process::exit;
+use std::sync::atomic::AtomicBool;
 
 use ichnos_base::{Batch, Event, Sink, ThreadId};
-use ichnos_collect_exec::{Launch, Record};
+use ichnos_collect_exec::{Launch, Record, Watch};
 
 struct Count {
     print: bool,
@@ -56,7 +57,8 @@ fn main() {
     }
     let mut count = Count { print, records: 0 };
     if drop {
-        match launch.spawn().and_then(ichnos_collect_exec::Tracee::drain) {
+        let watch = Watch { stop: &AtomicBool::new(false), left_behind: &mut |_| () };
+        match launch.spawn().and_then(|tracee| tracee.drain(watch)) {
             Ok(outcome) => {
                 eprintln!("{outcome:?}");
                 exit(outcome.status.code().unwrap_or(1));

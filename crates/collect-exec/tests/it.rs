@@ -18,9 +18,10 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 
 use ichnos_base::{Batch, Null, Record, Sink};
-use ichnos_collect_exec::{Launch, Paths, Record as What};
+use ichnos_collect_exec::{Launch, Paths, Record as What, Watch};
 
 /// Restartable sequences are refused under the engine; without them both sides do the same.
 const PINNED: (&str, &str) = ("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
@@ -80,7 +81,9 @@ fn same(program: &Path, args: &[&str]) {
     launch.record(What::All).paths(Paths::Eager);
     let file = std::fs::File::create(&out).expect("a file");
     launch.command().args(args).stdin(Stdio::null()).stdout(file).stderr(Stdio::null());
-    let outcome = launch.spawn().expect("it starts").drain().expect("it is drained");
+    let stop = AtomicBool::new(false);
+    let watch = Watch { stop: &stop, left_behind: &mut |_| () };
+    let outcome = launch.spawn().expect("it starts").drain(watch).expect("it is drained");
     assert_eq!(hazards::read(&out), text(&want.stdout), "{program:?} with paths");
     assert_eq!(outcome.status, want.status, "{program:?} with paths");
 }

@@ -142,6 +142,82 @@ fn interrupted_packing_goes_on_later() {
     assert!(again.stderr.contains("no spool"), "{}", again.stderr);
 }
 
+/// What is to be packed later is stored and nothing else; who wants to read it hears what to do, and then there is the whole trace.
+#[test]
+fn packing_waits_until_it_is_asked_for() {
+    let folder = Folder::new();
+    let crowd_args = ["1", "0", ROUNDS];
+    record(&folder, &["-q"], &crowd_args);
+    good(native(&folder, "mv", &["t.ichnos", "a.ichnos"]));
+    let run =
+        Run::from(start(&folder, &["--pack", "later"], &crowd_args).wait_with_output().unwrap());
+    assert_eq!((run.status, run.stdout.as_str()), (7, "good\n"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("bytes stored, not packed yet: `ichnos pack t.ichnos`"),
+        "{}",
+        run.stderr
+    );
+    assert!(folder.size("t.ichnos.spool") > 0);
+    for verb in ["info", "sim"] {
+        let early = ichnos(&folder, &[verb, "t.ichnos"]);
+        assert_eq!(early.status, 2, "{verb}: {}", early.stdout);
+        assert!(early.stderr.contains("`ichnos pack t.ichnos`"), "{verb}: {}", early.stderr);
+    }
+    good(ichnos(&folder, &["pack", "t.ichnos"]));
+    assert_eq!(folder.size("t.ichnos.spool"), 0);
+    assert_same(&folder, "records", "a.ichnos", "t.ichnos");
+    assert_eq!(info(&folder, "t.ichnos")["complete"], true);
+}
+
+/// If there is no room for all, or if all fits into memory, nothing is left for later.
+#[test]
+fn packing_waits_only_if_there_is_room_for_what_waits() {
+    let folder = Folder::new();
+    let crowd_args = ["1", "0", ROUNDS];
+    record(&folder, &["-q"], &crowd_args);
+    good(native(&folder, "mv", &["t.ichnos", "a.ichnos"]));
+    for options in [["--spool-limit", "20M"], ["--spool", "/proc"]] {
+        record(&folder, &[&["-q", "--pack", "later"][..], &options].concat(), &crowd_args);
+        assert_same(&folder, "records", "a.ichnos", "t.ichnos");
+    }
+    good(ichnos(&folder, &["record", "-q", "--pack", "later", "-o", "s.ichnos", "--", "true"]));
+    assert!(insns(&folder, "s.ichnos") > 10_000);
+    assert_eq!(folder.size("s.ichnos.spool"), 0);
+}
+
+/// How nice the threads that pack are; none if there are none.
+fn packers(child: &Child) -> Vec<i64> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).into_iter().flatten();
+    let stats =
+        tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+    let packers = stats.filter(|stat| stat.contains("(packer)"));
+    packers.map(|stat| nice(stat.rsplit(')').next().unwrap())).collect()
+}
+
+/// The nineteenth number of a thread's state, of which the first two are missing here.
+fn nice(stat: &str) -> i64 {
+    stat.split_whitespace().nth(16).unwrap().parse().unwrap()
+}
+
+/// Packing stands back for a program only as long as that need not wait for it.
+#[test]
+fn packing_stands_back_if_nobody_waits() {
+    let own = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    let own = nice(own.rsplit(')').next().unwrap());
+    let folder = Folder::new();
+    for (options, wanted) in [(&["-q"][..], 19), (&["-q", "--spool-limit", "0"], own)] {
+        let mut child = start(&folder, options, &["1", "0", "1000"]);
+        wait_until("packers have that priority", || {
+            let nice = packers(&child);
+            assert!(child.try_wait().unwrap().is_none(), "it ended with {nice:?}");
+            !nice.is_empty() && nice.iter().all(|nice| *nice == wanted)
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let _ = std::fs::remove_file(folder.path().join("t.ichnos.spool"));
+    }
+}
+
 /// A collector that is killed leaves all that it has spooled; one that is interrupted packs it.
 #[test]
 fn what_a_killed_collector_spooled_is_not_lost() {

@@ -31,6 +31,17 @@ fn step_needs_no_dashes_and_passes_flags_on() {
     assert!(folder.list().is_empty());
 }
 
+/// Nobody looks at what is dropped, so that it costs no more than taking it; the status is the program's, and no file is made.
+#[test]
+fn record_drops_what_nobody_wants() {
+    let folder = Folder::new();
+    let run = ichnos(&folder, &["record", "-o", "none", "--", "sh", "-c", "echo told; exit 5"]);
+    assert_eq!((run.status, run.stdout.as_str()), (5, "told\n"), "{}", run.stderr);
+    let run = ichnos(&folder, &["record", "-o", "none", "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(run.status, 137, "{}", run.stderr);
+    assert!(folder.list().is_empty());
+}
+
 #[test]
 fn step_stops_at_the_limit() {
     let folder = Folder::new();

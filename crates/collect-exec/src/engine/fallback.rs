@@ -28,8 +28,9 @@ const GO: u32 = 2;
 
 static STEP: AtomicU32 = AtomicU32::new(STAY);
 static ARRIVED: AtomicU32 = AtomicU32::new(0);
-/// How often others are called, a thousandth of a second apart.
-const TRIES: u32 = 5000;
+/// How often others are called, a thousandth of a second apart or more, while none comes. They may wait for the collector to
+/// empty a buffer, which may have much to do.
+const TRIES: u32 = 30_000;
 const PAUSE: u64 = 1_000_000;
 /// The signal by which others are called.
 const CALL: i32 = libc::SIGTRAP;
@@ -95,14 +96,20 @@ fn end_stream(ctx: &mut Ctx) {
     trace::close(ctx);
 }
 
-/// Calls the other threads of the process until all have come; false if some do not.
+/// Calls the other threads of the process until all have come; false if none of the rest comes.
 fn call_others(ctx: &Ctx) -> bool {
     let (pid, _) = sys::own_numbers();
-    for _ in 0..TRIES {
+    let (mut come, mut left) = (0, TRIES);
+    while left > 0 {
         let others = others(ctx);
-        if ARRIVED.load(Ordering::Acquire) as usize >= others.len() {
+        let arrived = ARRIVED.load(Ordering::Acquire);
+        if arrived as usize >= others.len() {
             return true;
         }
+        if arrived != come {
+            (come, left) = (arrived, TRIES);
+        }
+        left -= 1;
         // One that has no number yet is on its way.
         for tid in others.into_iter().filter(|&tid| tid != 0) {
             call(pid, tid);

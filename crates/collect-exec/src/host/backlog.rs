@@ -38,6 +38,16 @@ pub struct Place {
     pub note: Vec<u8>,
 }
 
+/// When what lies in the backlog is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum When {
+    /// Also while the program lives, when there is time.
+    #[default]
+    Beside,
+    /// When somebody asks for it: while the program lives only if there is no more room. What fits into memory is read at the end.
+    Later,
+}
+
 /// The backlog: who takes buffers from the program appends to it, who reads them takes from it.
 pub struct Backlog {
     channel: Arc<Channel>,
@@ -45,6 +55,7 @@ pub struct Backlog {
     more: Condvar,
     /// Whoever reads has failed.
     failed: Arc<AtomicBool>,
+    when: When,
 }
 
 #[derive(Default)]
@@ -94,9 +105,9 @@ enum At {
 
 impl Backlog {
     /// An empty one.
-    pub fn new(channel: Arc<Channel>) -> Self {
+    pub fn new(channel: Arc<Channel>, when: When) -> Self {
         let (state, more) = (Mutex::default(), Condvar::new());
-        Self { channel, state, more, failed: Arc::default() }
+        Self { channel, state, more, failed: Arc::default(), when }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -132,16 +143,26 @@ impl Backlog {
         }
     }
 
-    /// The next buffer to read. While the program lives, the first of two readers waits for one; it is sent away when the program has
-    /// ended. The other one takes what is there.
+    /// Whether the program has ended.
+    pub fn is_over(&self) -> bool {
+        self.lock().over
+    }
+
+    /// The next buffer to read. While the program lives, readers wait for one; they are sent away when the program has ended, and the
+    /// one who stands aside already when there is no room any more. The last one takes what is there.
     fn next(&self, reader: &Reader) -> Option<(Entry, Option<Images>)> {
         let mut state = self.lock();
         loop {
-            if reader.waits && state.over {
+            let has_room = state.has_room();
+            if (reader.waits && state.over) || (reader.stands_aside && !has_room) {
                 return None;
             }
+            let rests = reader.stands_aside && self.when == When::Later;
             let ready = state.waiting.front().is_some_and(|e| !matches!(e.at, At::Under(_)));
-            if ready && let Some(entry) = state.waiting.pop_front() {
+            if ready
+                && !rests
+                && let Some(entry) = state.waiting.pop_front()
+            {
                 state.read = Some(entry);
                 return Some((entry, state.opened.take()));
             }
@@ -170,6 +191,11 @@ impl Backlog {
 }
 
 impl State {
+    /// Whether there may be room for more, so that the program need not wait.
+    const fn has_room(&self) -> bool {
+        matches!(self.mode, Mode::Kept | Mode::Spooled(_))
+    }
+
     /// Once all that is in a full spool was read, it is of no use: the trace holds more.
     fn retire(&mut self) {
         let mut unread = self.read.iter().chain(&self.waiting);
@@ -354,21 +380,27 @@ fn pages<'c>(channel: &'c Channel, taken: &Taken) -> &'c [u8] {
     channel.bytes(taken.index, taken.len.next_multiple_of(PAGE))
 }
 
-/// Who reads buffers: there are two, one while the program lives and one afterwards.
+/// Who reads buffers: there are three, one while the program lives and need not wait, one while it lives and waits, and one afterwards.
 pub struct Reader {
     waits: bool,
+    stands_aside: bool,
     file: Option<Bytes>,
 }
 
 impl Reader {
+    /// Who reads while the program lives and need not wait.
+    pub const fn aside() -> Self {
+        Self { waits: true, stands_aside: true, file: None }
+    }
+
     /// Who reads while the program lives.
     pub const fn beside() -> Self {
-        Self { waits: true, file: None }
+        Self { waits: true, stands_aside: false, file: None }
     }
 
     /// Who reads what is left.
     pub const fn behind() -> Self {
-        Self { waits: false, file: None }
+        Self { waits: false, stands_aside: false, file: None }
     }
 
     /// Lets `work` have the next buffer; its length, or nothing if there is none for this reader.

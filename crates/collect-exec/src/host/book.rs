@@ -79,7 +79,7 @@ pub struct Book {
     /// The blocks of all ways.
     ways: Vec<Arc<Known>>,
     /// What code was told to be, by a hash of it. Processes of a tree often run the same programs at the same addresses.
-    codes: HashMap<u64, Told>,
+    codes: HashMap<u64, Coded>,
     hash: RandomState,
     /// The blocks as most executions need them. A chain is here with its entry and length, and cannot be run.
     pub flat: Flat<[u8]>,
@@ -87,7 +87,7 @@ pub struct Book {
 
 /// Code that was told.
 #[derive(Debug)]
-struct Told {
+struct Coded {
     is_path: bool,
     /// Where its stretches are, and how long.
     stretches: Box<[(u64, u32)]>,
@@ -95,7 +95,7 @@ struct Told {
     blocks: Box<[Arc<Known>]>,
 }
 
-impl Told {
+impl Coded {
     /// Whether it is this code.
     fn is(&self, described: &Described<'_>) -> bool {
         let Described { head, stretches, code } = described;
@@ -169,7 +169,7 @@ impl Book {
     }
 
     fn add(&mut self, described: &Described<'_>) -> Option<()> {
-        let Described { head, stretches, code } = described;
+        let Described { head, stretches, .. } = described;
         let is_path = head.is_path != 0;
         // Who runs blocks knows them apart by their ways.
         let key = (self.uses == Uses::Tells).then(|| self.hash.hash_one((is_path, stretches)));
@@ -177,11 +177,11 @@ impl Book {
         let blocks = match told {
             Some(told) => told.blocks.clone(),
             None => {
-                let blocks: Box<[_]> = self.plan(described, code)?.into();
+                let blocks: Box<[_]> = self.plan(described)?.into();
                 if let Some(key) = key {
                     let stretches = stretches.iter().map(|(pc, code)| (*pc, code.len() as u32));
                     let (stretches, blocks) = (stretches.collect(), blocks.clone());
-                    self.codes.insert(key, Told { is_path, stretches, blocks });
+                    self.codes.insert(key, Coded { is_path, stretches, blocks });
                 }
                 blocks
             }
@@ -209,8 +209,8 @@ impl Book {
     }
 
     /// The blocks of code that was not told before.
-    fn plan(&mut self, described: &Described<'_>, mut code: &[u8]) -> Option<Vec<Arc<Known>>> {
-        let Described { head, stretches, .. } = described;
+    fn plan(&mut self, described: &Described<'_>) -> Option<Vec<Arc<Known>>> {
+        let &Described { head, ref stretches, mut code } = described;
         let insts = decode_all(stretches)?;
         let is_path = head.is_path != 0;
         let plan = if is_path { plan_path(&insts)? } else { plan_superblock(&insts)? };

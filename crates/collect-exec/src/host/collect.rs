@@ -52,7 +52,8 @@ pub struct Outcome {
     pub waits: u32,
     /// Whether the tree was killed because somebody asked for the end.
     pub stopped: bool,
-    /// Whether somebody asked for the end while the rest was read from the spool, which is left: the trace can be made from it.
+    /// Whether a spool is left, from which the trace can be made: somebody asked for the end while the rest was read, or for that it be
+    /// read later.
     pub left: bool,
 }
 
@@ -120,9 +121,8 @@ impl Tracee {
     /// # Errors
     ///
     /// What the system says about the program's end.
-    pub fn drain(mut self) -> Result<Outcome, Error> {
+    pub fn drain(mut self, watch: Watch<'_>) -> Result<Outcome, Error> {
         let channel = self.channel();
-        let watch = Watch { stop: &AtomicBool::new(false), left_behind: &mut |_| () };
         let mut run = Run::new(Arc::clone(&channel), watch);
         run.until_the_end(&mut self, |channel, taken| {
             channel.free_unseen(taken.index);

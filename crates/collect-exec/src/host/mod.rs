@@ -28,7 +28,7 @@ mod varying;
 mod vdso;
 
 pub use crate::boot::Paths;
-pub use backlog::Place as SpoolPlace;
+pub use backlog::{Place as SpoolPlace, When};
 pub use choice::{Choice, Function};
 pub use collect::{CollectError, Outcome, Watch};
 pub use control::{Switch, control};

@@ -7,7 +7,7 @@ use ichnos_trace::flat::{Brief, Sort};
 use ichnos_trace::{Numbered, Register};
 
 use super::book::{Known, MOST_INSNS, Varies};
-use super::stream::{Form, From, Held, Item, Stream, Tell};
+use super::stream::{Form, From, Gathered, Held, Item, Stream, Tell};
 use crate::plan;
 use crate::words;
 
@@ -242,20 +242,23 @@ impl Stream {
             Some(at) => bytes.get(at..at + len).unwrap_or_default(),
             None => &self.words,
         };
-        let mut records = Vec::new();
-        known.program.run(&mut self.registers, stored, leave, &mut records);
+        // Nobody takes records from here: their memory is used again and again.
+        let Gathered { records, raw, .. } = &mut self.gathered;
+        records.clear();
+        known.program.run(&mut self.registers, stored, leave, records);
         if records.is_empty() {
             return false;
         }
-        let runs = match &known.varies {
-            Varies::Stored(varying) => varying.runs(&self.registers, stored),
-            _ => std::mem::take(&mut self.runs),
-        };
-        let raw = &mut self.gathered.raw;
+        records.clear();
         raw.extend(identifier.to_le_bytes());
         let head = raw.len();
         raw.extend(0_u32.to_le_bytes());
-        let count: u32 = runs.iter().map(|run| run.put_raw(raw)).sum();
+        let count = match &known.varies {
+            Varies::Stored(varying) => varying.put_raw(&self.registers, stored, records, raw),
+            _ => self.runs.iter().map(|run| run.put_raw(raw)).sum(),
+        };
+        records.clear();
+        self.runs.clear();
         raw[head..head + 4].copy_from_slice(&count.to_le_bytes());
         self.gathered.insns += 1;
         true

@@ -14,7 +14,7 @@ use std::thread;
 use ichnos_base::{GapReason, Sink};
 use rustix::process::setpriority_process;
 
-use super::backlog::{Backlog, Place, Reader, Taker};
+use super::backlog::{Backlog, Place, Reader, Taker, When};
 use super::collect::{CollectError, Outcome, Run, Watch};
 use super::gather::Gather;
 use super::launch::{Tracee, end_of};
@@ -31,6 +31,10 @@ type Ended<'a, S> = &'a mut dyn FnMut(&mut S, ExitStatus) -> Result<(), <S as Si
 pub struct Spooling<'a, S: Sink> {
     /// Where the spool goes.
     pub place: Place,
+    /// When what lies there is read.
+    pub when: When,
+    /// Hears that the program waits from now on for what was told to the sink, and who tells it does not stand back any more.
+    pub hurried: &'a mut (dyn FnMut(&mut S) + Send),
     /// Hears that the program has ended like this, and has the sink to itself.
     pub ended: Ended<'a, S>,
     /// Hears how many bytes of those that were left at the end have been read, and how many there were.
@@ -47,7 +51,8 @@ type Read<S> = Result<Option<u64>, CollectError<<S as Sink>::Error>>;
 
 impl Tracee {
     /// As [`Tracee::collect_watched`], but the program does not wait for the sink while there is room in a spool. If somebody asks for the end
-    /// after the program's own, what was told is finished and the spool is left.
+    /// after the program's own, what was told is finished and the spool is left. It is also left, and the sink is told nothing, if it is to be
+    /// read later, and held all at the end.
     ///
     /// # Errors
     ///
@@ -62,15 +67,15 @@ impl Tracee {
         S: Sink + Send,
         S::Error: Send,
     {
-        let Spooling { place, ended, progress } = spooling;
+        let Spooling { place, when, hurried, ended, progress } = spooling;
         let (channel, stop) = (self.channel(), watch.stop);
-        let backlog = Arc::new(Backlog::new(Arc::clone(&channel)));
+        let backlog = Arc::new(Backlog::new(Arc::clone(&channel), when));
         let mut run = Run::new(Arc::clone(&channel), watch);
         run.failed = Some(backlog.failed());
         let mut taker = Taker::new(Arc::clone(&backlog), place);
         let gather = Gather::new(sink, None);
         let (read, status) = thread::scope(|scope| {
-            let reader = scope.spawn(|| read_beside(gather, &backlog));
+            let reader = scope.spawn(|| read_beside(gather, &backlog, hurried));
             let Ok(()) = run.until_the_end(&mut self, |_, taken| {
                 taker.take(taken);
                 Ok::<_, Infallible>(())
@@ -87,11 +92,13 @@ impl Tracee {
         let heard = ended(gather.sink(), status).map_err(CollectError::Sink);
         let rest = read.and_then(|all| heard.map(|()| all)).and_then(|all| {
             // Whoever interrupted the program wants its trace; who interrupts now does not.
-            let stop = if run.stopped { &AtomicBool::new(false) } else { stop };
+            let later = AtomicBool::new(when == When::Later);
+            let stop = if run.stopped || when == When::Later { &later } else { stop };
             read_behind(&mut gather, &backlog, stop, &mut |done| progress(done, all))
         });
         let left = matches!(rest, Ok(Rest::Left));
         let finished = match left {
+            true if when == When::Later => Ok(()),
             true => gather.break_off(GapReason::Overflow),
             false => gather.finish(end_of(status)),
         };
@@ -106,14 +113,39 @@ impl Tracee {
     }
 }
 
-/// Reads while the program lives.
-fn read_beside<'s, S: Sink>(
+/// Reads while the program lives: as long as that need not wait, at the lowest priority.
+fn read_beside<'s, S>(
+    gather: Gather<'s, S>,
+    backlog: &Backlog,
+    hurried: &mut (dyn FnMut(&mut S) + Send),
+) -> (Gather<'s, S>, Result<(), CollectError<S::Error>>)
+where
+    S: Sink + Send,
+    S::Error: Send,
+{
+    // Who has a low priority cannot have a higher one again.
+    let aside = thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            // Of this thread, and of those that it starts. Who may not does without.
+            let _ = setpriority_process(None, NICE);
+            read_all(gather, backlog, Reader::aside())
+        });
+        reader.join()
+    });
+    let (mut gather, read) = aside.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    if read.is_err() || backlog.is_over() {
+        return (gather, read);
+    }
+    hurried(gather.sink());
+    read_all(gather, backlog, Reader::beside())
+}
+
+/// Reads as long as there is something for this reader.
+fn read_all<'s, S: Sink>(
     mut gather: Gather<'s, S>,
     backlog: &Backlog,
+    mut reader: Reader,
 ) -> (Gather<'s, S>, Result<(), CollectError<S::Error>>) {
-    // Of this thread, and of those that it starts. Who may not does without.
-    let _ = setpriority_process(None, NICE);
-    let mut reader = Reader::beside();
     loop {
         match read_one(&mut gather, backlog, &mut reader) {
             Ok(Some(_)) => {}

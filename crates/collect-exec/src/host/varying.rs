@@ -41,15 +41,20 @@ impl Varying {
         }
     }
 
-    /// The same as runs.
-    pub fn runs(&self, registers: &Registers, words: &[u8]) -> Vec<Run> {
+    /// The same as runs that are told raw; how many. The records between are put into a list that is empty.
+    pub fn put_raw(
+        &self,
+        registers: &Registers,
+        words: &[u8],
+        records: &mut Vec<Record>,
+        out: &mut Vec<u8>,
+    ) -> u32 {
         let state = State { stored: &self.stored, words, registers };
         if self.repeats() {
-            return self.string(&state).into_iter().collect();
+            return self.string(&state).map_or(0, |run| run.put_raw(out));
         }
-        let mut records = Vec::new();
-        let _ = accesses(&self.inst, &state, &mut records);
-        records.iter().filter_map(Run::once).collect()
+        let _ = accesses(&self.inst, &state, records);
+        records.iter().filter_map(Run::once).map(|run| run.put_raw(out)).sum()
     }
 
     fn repeats(&self) -> bool {
