@@ -15,7 +15,7 @@ use std::sync::Arc;
 use ichnos_base::{Address, ExitKind, GuestVa, Leave, ProcessId, Record, Slot, Step, Totals};
 
 use crate::error::Flaw;
-use crate::guess::Taken;
+use crate::places::Taken;
 
 /// The most steps a block may have.
 pub const MAX_STEPS: usize = 1024;

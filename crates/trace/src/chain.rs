@@ -159,7 +159,7 @@ mod tests {
     use ichnos_base::Slot;
 
     use super::*;
-    use crate::guess::Taken;
+    use crate::places::Taken;
 
     /// Block n takes n words.
     fn words() -> Vec<Vec<Word>> {

@@ -10,7 +10,7 @@ use crate::error::{Error, Flaw};
 pub(crate) const MAGIC: [u8; 8] = *b"iChnos\x1a\n";
 
 /// The format version that this crate writes, and the newest that it reads.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 
 /// Magic, version, instruction set and length of the body.
 pub(crate) const PREFIX_LEN: usize = 16;

@@ -12,10 +12,9 @@ use ichnos_base::{BlockId, ExitKind, GuestVa, Leave, ProcessId, Register, Step};
 use crate::block::{Block, Tally};
 use crate::chain::{Unit, append};
 use crate::followed::{Change, change};
-use crate::guess::Taken;
 use crate::hash::QuickMap;
 use crate::numbered::Numbered;
-use crate::raw_pack::CODE_WORDS;
+use crate::places::Taken;
 
 /// Identifiers from here on are few, and lie in a table of their own.
 pub(crate) const HIGH: u32 = u32::MAX - 0xff;
@@ -71,26 +70,10 @@ const _: () = assert!(size_of::<Brief>() == 20);
 pub(crate) enum Sort {
     /// It takes words.
     Plain,
-    /// The same, but so many that a code has several numbers.
-    Long,
     /// It takes words, and leaves the block before it open.
     Silent,
     /// Accesses are among what it takes.
     Flexible,
-}
-
-impl Sort {
-    /// What takes nothing but so many words.
-    const fn of(words: u16) -> Self {
-        if words as usize > CODE_WORDS { Self::Long } else { Self::Plain }
-    }
-}
-
-/// A word.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Word {
-    pub(crate) slot: u32,
-    pub(crate) taken: Taken,
 }
 
 /// A way in which a block, or the last of a chain, may be left; what is counted is all that was executed.
@@ -153,7 +136,7 @@ pub(crate) struct Whole {
 pub(crate) struct Lore {
     /// By their places.
     briefs: Vec<Brief>,
-    words: Vec<Word>,
+    words: Vec<Taken>,
     ways: Vec<Way>,
     whole: Vec<Whole>,
     /// The places of the blocks of chains, and what those before each come to.
@@ -165,8 +148,7 @@ pub(crate) struct Lore {
     processes: QuickMap<u32, Arc<Numbers>>,
     /// The register that is followed, if any.
     follows: Option<Register>,
-    /// How many slots there are, and blocks of the roadmap.
-    pub(crate) slots: u32,
+    /// How many blocks of the roadmap there are.
     pub(crate) ids: u32,
 }
 
@@ -184,7 +166,6 @@ impl Default for Lore {
             twins: QuickMap::default(),
             processes: QuickMap::default(),
             follows: None,
-            slots: 0,
             ids: 0,
         }
     }
@@ -253,15 +234,13 @@ impl Lore {
         }
         let first_word = self.words.len() as u32;
         let shape = block.shape();
-        self.words.extend(shape.words.iter().map(|w| Word { slot: w.slot.0, taken: w.taken }));
-        let slots = shape.words.iter().map(|w| w.slot.0 + 1);
-        self.slots = slots.fold(self.slots, u32::max);
-        let len = shape.words.iter().map(|w| if w.taken.is_wide() { 8 } else { 4 }).sum::<usize>();
+        self.words.extend(shape.words.iter().map(|word| word.taken));
+        let len = shape.words.iter().map(|word| word.taken.len()).sum::<usize>();
         let (words, len) = (shape.words.len() as u16, len as u16);
         let sort = match () {
             () if shape.is_silent() => Sort::Silent,
             () if shape.flexes > 0 => Sort::Flexible,
-            () => Sort::of(words),
+            () => Sort::Plain,
         };
         let (first_way, ways) = (0, 0);
         self.briefs.push(Brief { unit, first_word, first_way, ways, words, len, sort });
@@ -281,14 +260,14 @@ impl Lore {
         let Some((last, inner)) = last else { return };
         let common = common.iter().map(|(place, _)| usize::from(self.get(*place).words)).sum();
         let words = more.iter().flat_map(|place| self.words(self.get(*place)));
-        let words: Vec<Word> = words.copied().collect();
+        let words: Vec<Taken> = words.copied().collect();
         let count = (common + words.len()) as u16;
         let from = before.map_or(0, |before| self.get(before).first_word as usize);
         let first_word = append(&mut self.words, (from, common), words.into_iter()) as u32;
         let first_member = append(&mut self.members, (first, shared), news.into_iter());
         let entry = self.whole(self.members[first_member].0).entry;
         let (len, last) = (inner.len + self.get(last).len, Arc::clone(&self.whole(last).last));
-        let (unit, first_way, ways, sort) = (Unit::chain(number), 0, 0, Sort::of(count));
+        let (unit, first_way, ways, sort) = (Unit::chain(number), 0, 0, Sort::Plain);
         self.briefs.push(Brief { unit, first_word, first_way, ways, words: count, len, sort });
         let (first_member, members) = (first_member as u32, (shared + more.len()) as u32);
         self.whole.push(Whole { entry, last, inner, first_member, members });
@@ -350,7 +329,7 @@ impl Lore {
 
     /// The words of a block or chain, in order.
     #[inline]
-    pub(crate) fn words(&self, brief: &Brief) -> &[Word] {
+    pub(crate) fn words(&self, brief: &Brief) -> &[Taken] {
         &self.words[brief.first_word as usize..][..usize::from(brief.words)]
     }
 

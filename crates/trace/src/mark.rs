@@ -9,6 +9,7 @@ use ichnos_base::{GuestVa, InsnKind, Record, Register};
 
 use crate::bytes::{Cursor, Parse, put_signed, put_varint};
 use crate::error::Flaw;
+use crate::event_codec::get_event;
 use crate::flex::{Run, get_runs, put_accesses};
 
 pub(crate) const END: u8 = 0;
@@ -45,6 +46,28 @@ pub enum Loose {
     Record(Record),
     /// Accesses.
     Run(Run),
+}
+
+/// Tells how many executions there are before each mark, from the start of a column of marks on.
+pub(crate) fn executions(column: &[u8], mut tell: impl FnMut(u64) -> Parse<()>) -> Parse<()> {
+    let mut marks = Cursor::new(column);
+    marks.take(2)?;
+    loop {
+        tell(marks.varint()?)?;
+        match marks.u8()? {
+            END => return Ok(()),
+            EVENT => drop(get_event(&mut marks)?),
+            OUTCOME => {
+                marks.u8()?;
+                marks.varint()?;
+            }
+            NO_OUTCOME => {}
+            NEXT | CUT => drop(marks.varint()?),
+            LOOSE => get_loose(&mut marks, &mut Vec::new(), &mut 0)?,
+            SNAPSHOT => drop(get_snapshot(&mut marks)?),
+            _ => return Err(Flaw("a mark is of no kind")),
+        }
+    }
 }
 
 /// Appends records that belong to no block.

@@ -1,8 +1,8 @@
 //! The line on which raw chunks are packed: several packers side by side, each with a thread of its own; what they made
 //! comes back in the order in which it was handed in.
 //!
-//! Memory: the chunks on the line, at most a few more than there are packers, and at most thirteen megabytes,
-//! the last words of all slots and the plans for each packer.
+//! Memory: the chunks on the line, at most a few more than there are packers; and for each packer what its chunk becomes, at most
+//! four bytes and a third for each of its executions, 16 megabytes and the plans.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::VecDeque;

@@ -1,8 +1,9 @@
 //! The packer of raw executions: what a thread stored becomes the columns of one stream chunk. The exact
 //! inverse of `raw_unpack`.
 //!
-//! Executions of the expected unit with the expected words are counted; each other one has a code. This file is written for
-//! speed: it must keep up with programs that run.
+//! First the thread is followed from place to place: executions of the expected unit are counted, each other one has a code. Then
+//! the words are packed, by groups of executions that take the same words. This file is written for speed: it must keep up
+//! with programs that run.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::ops::Range;
@@ -15,21 +16,20 @@ use crate::columns::ColumnPacker;
 use crate::error::Error;
 use crate::flex::{Lane, Run, put_runs};
 use crate::followed::{Change, Followed, ODD};
-use crate::guess::{
-    EXPECTED, Guesses, Known, NEXT, NOWHERE, Note, OTHER, Place, Surprise, WRITTEN, Words,
-};
-use crate::lore::{Brief, HIGH, Lore, NO_WAY, Numbers, Plans, Sort};
+use crate::hash::QuickMap;
+use crate::lore::{HIGH, Lore, NO_WAY, Numbers, Plans, Sort};
 use crate::mark;
-use crate::misses::put_miss;
 use crate::pack::{CODES, COLUMNS, FLEX, IDS, MARKS, MISSES, RUNS, put_leave};
+use crate::places::{NOWHERE, Note, OTHER, Place, Places, SECOND, Taking};
+use crate::tables::{Stored, Tables};
+use crate::tile::{PLANES, Told};
 
-/// Bits that tell a unit in a code, those that tell a word, and how many words a number of a code tells.
-pub(crate) const UNIT_BITS: usize = 2;
-pub(crate) const CODE_BITS: usize = 3;
-pub(crate) const CODE_WORDS: usize = 20;
+/// In a chunk of raw executions: how words are guessed, which of a tile's are as guessed, and the bytes of the differences.
+pub(crate) const HEADS: usize = CODES;
+pub(crate) const BITS: usize = MISSES + PLANES;
 
-/// The bits of a code that tell its unit.
-pub(crate) const UNIT_MASK: u64 = (1 << UNIT_BITS) - 1;
+/// The most executions and words that a chunk may have.
+pub(crate) const MOST_RAW: usize = 1 << 23;
 
 /// The most silent executions in a row: a reader keeps them together with what comes before.
 pub(crate) const MOST_SILENT: usize = 1024;
@@ -82,7 +82,12 @@ pub(crate) struct Packed {
 pub(crate) struct RawPacker {
     columns: [Vec<u8>; COLUMNS],
     lore: Lore,
-    guesses: Guesses,
+    places: Places,
+    tables: Tables,
+    /// The last addresses of slots whose accesses are told one by one.
+    flexible: QuickMap<u32, u64>,
+    /// Words that do not lie in one piece in what was gathered.
+    apart: Vec<u8>,
     zstd: ColumnPacker,
     /// Executions since the last mark, and expected ones since the last code.
     execs: u64,
@@ -92,9 +97,8 @@ pub(crate) struct RawPacker {
     /// The execution of which it is open how it was left, by its place in the lore; and its words.
     open: Option<u32>,
     words: Vec<u8>,
-    /// What a flexible execution consists of, and the numbers that tell one that is not plain.
+    /// What a flexible execution consists of.
     parts: Parts,
-    codes: Vec<u64>,
     /// Silent executions since the last that was not.
     silent: usize,
     followed: Followed,
@@ -128,7 +132,10 @@ impl RawPacker {
         Ok(Self {
             columns: Default::default(),
             lore: Lore::default(),
-            guesses: Guesses::default(),
+            places: Places::default(),
+            tables: Tables::default(),
+            flexible: QuickMap::default(),
+            apart: Vec::new(),
             zstd: ColumnPacker::new(level)?,
             execs: 0,
             expected: 0,
@@ -136,7 +143,6 @@ impl RawPacker {
             open: None,
             words: Vec::new(),
             parts: Parts::default(),
-            codes: Vec::new(),
             silent: 0,
             followed: Followed::default(),
             is_set: false,
@@ -157,18 +163,26 @@ impl RawPacker {
         let lore = std::mem::take(&mut self.lore);
         let done = self.pieces(&lore, gathered);
         let blocks = lore.ids;
-        count(&lore, &self.guesses.places, &mut self.totals);
+        for Place { note, .. } in &self.places.list {
+            lore.way(note.way).tally.add_times(u64::from(note.runs), &mut self.totals);
+        }
         self.lore = lore;
         done?;
         self.put_mark(mark::END);
-        put_varint(&mut self.columns[RUNS], self.expected);
+        put_varint(&mut self.columns[RUNS], self.expected << 1);
         self.put_registers(&gathered.registers)?;
-        let packed = self.zstd.pack(&self.columns, None);
-        let (payload, raw_len) = packed.map_err(|source| Error::Write { written: 0, source })?;
         let totals = self.totals;
+        // Each execution and each word has four bytes at least.
+        if gathered.bytes.len() / 4 > MOST_RAW {
+            return Err(Error::Misuse("a raw buffer has more words than a chunk may have"));
+        }
         if totals.insns + totals.references() + totals.branches > MAX_RECORDS {
             return Err(Error::Misuse("a raw buffer has more records than a chunk may have"));
         }
+        let (stored, mut told) = stored(&gathered.bytes, &self.apart, &mut self.columns);
+        self.tables.end(&self.places, stored, &mut told);
+        let packed = self.zstd.pack(&self.columns, None);
+        let (payload, raw_len) = packed.map_err(|source| Error::Write { written: 0, source })?;
         Ok(Packed { payload, raw_len, totals, blocks })
     }
 
@@ -178,7 +192,10 @@ impl RawPacker {
         let bits = (gathered.bytes.len() / 16).max(1).ilog2();
         let bits = bits.clamp(*mark::TABLE_BITS.start(), 16);
         self.columns[MARKS].extend_from_slice(&[mark::IS_RAW, bits as u8]);
-        self.guesses.begin(self.lore.slots, bits);
+        self.places.begin(bits);
+        self.tables.begin();
+        self.flexible.clear();
+        self.apart.clear();
         (self.execs, self.expected, self.open, self.silent) = (0, 0, None, 0);
         self.at = NOWHERE;
         (self.followed, self.is_set, self.first) = (followed, false, None);
@@ -209,14 +226,15 @@ impl RawPacker {
                         self.put_mark(mark::SNAPSHOT);
                         self.first = Some(self.columns[MARKS].len());
                     }
-                    let stretch = gathered.bytes.get(bytes..end).unwrap_or_default();
+                    let all = gathered.bytes.get(..end).unwrap_or_default();
+                    let stretch = all.get(bytes..).unwrap_or_default();
                     if let Some(entry) = first_entry(&numbers, lore, stretch) {
                         if leave != Leave::Next(entry) && leave != Leave::Silent {
                             self.leave(lore, leave)?;
                         }
                         leave = left;
                     }
-                    self.executions(lore, &numbers, stretch)?;
+                    self.executions(lore, &numbers, (all, bytes))?;
                     bytes = end;
                 }
                 Piece::Event(end) => {
@@ -245,94 +263,112 @@ impl RawPacker {
         Ok(())
     }
 
+    /// Packs the executions that begin there, up to the end of these bytes.
     fn executions(
         &mut self,
         lore: &Lore,
         numbers: &Numbers,
-        mut bytes: &[u8],
+        (all, mut start): (&[u8], usize),
     ) -> Result<(), Error> {
         loop {
             // Behind a silent block the open one is not the one before.
             if self.silent == 0 {
-                bytes = self.plain(lore, numbers, bytes)?;
+                start = self.plain(lore, numbers, (all, start))?;
             }
-            let Some((identifier, rest)) = bytes.split_first_chunk() else { break };
+            let rest = all.get(start..).unwrap_or_default();
+            let Some((identifier, words)) = rest.split_first_chunk() else { break };
             let Some(place) = numbers.find(u32::from_le_bytes(*identifier)) else {
                 return Err(Error::Misuse("a raw buffer names a block or chain that is unknown"));
             };
             let brief = lore.get(place);
-            if brief.sort == Sort::Flexible {
-                bytes = self.flexible(lore, place, rest)?;
-                continue;
-            }
-            let Some((words, rest)) = rest.split_at_checked(usize::from(brief.len)) else {
-                return Err(cut());
+            let rest = if brief.sort == Sort::Flexible {
+                self.flexible(lore, place, (all, words))?
+            } else {
+                let parts = words.split_at_checked(usize::from(brief.len));
+                let (own, rest) = parts.ok_or(cut())?;
+                self.execute(lore, place, (own, all.len() - words.len()), all)?;
+                rest
             };
-            self.execute(lore, place, words)?;
-            bytes = rest;
+            start = all.len() - rest.len();
         }
-        if bytes.is_empty() { Ok(()) } else { Err(cut()) }
+        if start == all.len() { Ok(()) } else { Err(cut()) }
     }
 
-    /// Packs plain executions as long as there is nothing else; what is behind them. Most executions are packed here.
+    /// Packs plain executions as long as there is nothing else; where the next begins. Most executions are packed here.
     #[inline(never)]
-    fn plain<'b>(
+    fn plain(
         &mut self,
         lore: &Lore,
         numbers: &Numbers,
-        mut bytes: &'b [u8],
-    ) -> Result<&'b [u8], Error> {
+        (all, start): (&[u8], usize),
+    ) -> Result<usize, Error> {
         // The words of the block before, which is open, may have been kept.
         let kept = std::mem::take(&mut self.words);
         let mut held = &*kept;
-        let (mut at, mut execs, mut expected, mut moved) = (self.at, 0, self.expected, 0_i64);
+        let (mut at, mut expected, mut moved) = (self.at, self.expected, 0_i64);
+        let (mut bytes, mut execs) = (all.get(start..).unwrap_or_default(), 0);
+        let mut fetched = bytes.len();
         while let Some((identifier, rest)) = bytes.split_first_chunk() {
             let identifier = u32::from_le_bytes(*identifier);
             if identifier >= HIGH {
                 break;
             }
-            // A turn may make all places forgotten.
-            let Place { next, note: Note { lore: open, .. }, .. } = self.guesses.places[at];
-            let (mut to, mut code) = (next as usize, NEXT);
-            if self.guesses.places[to].note.identifier != identifier {
-                let Some(place) = plain_place(lore, numbers, identifier) else { break };
-                let open = (at != NOWHERE).then_some(open);
-                (to, code) = self.turn(lore, at, (identifier, place), open);
+            if rest.len() < fetched {
+                fetched = fetch(rest);
             }
-            let Guesses { places, known, words: guesses, .. } = &mut self.guesses;
-            let place = &mut places[to];
-            let Some((words, rest)) = rest.split_at_checked(place.note.len as usize) else { break };
+            let Place { next, note: Note { lore: open, .. }, .. } = self.places.list[at];
+            let mut to = next as usize;
+            if self.places.list[to].note.identifier == identifier {
+                expected += 1;
+            } else if let Some(second) = self.places.swap(at, identifier) {
+                // The one before the expected is the next most likely.
+                put_varint(&mut self.columns[RUNS], std::mem::take(&mut expected) << 1 | SECOND);
+                to = second;
+            } else {
+                let Some(place) = plain_place(lore, numbers, identifier) else { break };
+                if rest.len() < usize::from(lore.get(place).len) {
+                    break;
+                }
+                let open = (at != NOWHERE).then_some(open);
+                to = self.turn(lore, at, (identifier, place), open, &mut expected);
+            }
+            let place = &mut self.places.list[to];
+            let Some((words, rest)) = rest.split_at_checked(place.note.len.into()) else { break };
             place.note.runs += 1;
+            let first = (all.len() - rest.len() - words.len()) as u32;
+            let has_row = self.tables.row(&mut place.note, first);
             let note = place.note;
+            if !has_row {
+                self.make_row(to, first, all);
+            }
             if note.moves == ODD {
                 self.followed.add(std::mem::take(&mut moved));
                 run_open(&mut self.followed, lore, (open, held), (note.way, note.lore))?;
             } else {
                 moved += i64::from(note.moves);
             }
-            let place = &mut places[to];
-            code |= put_words(&mut known[place.all()], words, guesses, &mut self.columns);
-            if code == place.code {
-                expected += 1;
-            } else {
-                place.code = code & !UNIT_MASK;
-                let brief = lore.get(place.note.lore);
-                put_code(&mut self.columns, &mut expected, brief, code);
-            }
-            (held, at, bytes) = (words, to, rest);
             execs += 1;
+            (held, at, bytes) = (words, to, rest);
         }
         self.expected = expected;
         self.followed.add(moved);
         if execs > 0 {
             self.execs += execs;
-            (self.at, self.open) = (at, Some(self.guesses.places[at].note.lore));
+            (self.at, self.open) = (at, Some(self.places.list[at].note.lore));
         }
         self.words.extend_from_slice(held);
-        Ok(bytes)
+        Ok(all.len() - bytes.len())
     }
 
-    /// Another block or chain comes than was expected, or for the first time: where that is, and how it is told.
+    /// Makes room for a row of a place, whose words begin there.
+    #[cold]
+    #[inline(never)]
+    fn make_row(&mut self, place: usize, at: u32, all: &[u8]) {
+        let (stored, mut told) = stored(all, &self.apart, &mut self.columns);
+        self.tables.make_row((&mut self.places, place), at, stored, &mut told);
+    }
+
+    /// Another block or chain comes than was expected, or for the first time: where that is. It is told how that is reached.
     #[inline(never)]
     fn turn(
         &mut self,
@@ -340,27 +376,50 @@ impl RawPacker {
         at: usize,
         (identifier, place): (u32, u32),
         open: Option<u32>,
-    ) -> (usize, u64) {
+        expected: &mut u64,
+    ) -> usize {
         let brief = lore.get(place);
-        let next = self.guesses.places[at].next as usize;
-        let (to, code) = if self.guesses.places[next].is(brief.unit) {
-            (next, NEXT)
-        } else {
-            let words = lore.words(brief).iter().map(|word| (word.slot, word.taken));
-            let count = |places: &[Place]| count(lore, places, &mut self.totals);
-            self.guesses.turn(at, (brief.unit, words), count)
+        let to = match self.places.next(at) {
+            Some((next, unit)) if unit == brief.unit => {
+                *expected += 1;
+                next
+            }
+            _ => {
+                let words = lore.words(brief).iter().copied();
+                let taking = Taking { words, is_apart: brief.sort == Sort::Flexible };
+                let (to, told) = self.places.turn(at, brief.unit, taking);
+                put_varint(&mut self.columns[RUNS], std::mem::take(expected) << 1 | told);
+                if told == OTHER {
+                    put_varint(&mut self.columns[IDS], u64::from(brief.unit.0));
+                }
+                to
+            }
         };
-        let note = &mut self.guesses.places[to].note;
-        if note.identifier != identifier {
+        let place_to = &mut self.places.list[to];
+        let is_common = place_to.is_common();
+        let note = &mut place_to.note;
+        if note.identifier != identifier || is_common {
             let way = open.map_or(NO_WAY, |open| lore.left(open, lore.whole(place).entry));
-            let (len, moves) = (u32::from(brief.len), lore.way(way).change.moves());
-            *note = Note { identifier, lore: place, len, way, moves, runs: note.runs };
+            if note.way != way {
+                let runs = std::mem::take(&mut note.runs);
+                lore.way(note.way).tally.add_times(u64::from(runs), &mut self.totals);
+            }
+            // What came before one that stands for its unit may be something else the next time: it has to be looked up.
+            let identifier = if is_common { Note::NO_IDENTIFIER } else { identifier };
+            let (len, moves) = (brief.len, lore.way(way).change.moves());
+            *note = Note { identifier, lore: place, len, way, moves, ..*note };
         }
-        (to, code)
+        to
     }
 
-    /// Packs one execution of whatever sort.
-    fn execute(&mut self, lore: &Lore, place: u32, mut words: &[u8]) -> Result<(), Error> {
+    /// Packs one execution of whatever sort, whose words begin here.
+    fn execute(
+        &mut self,
+        lore: &Lore,
+        place: u32,
+        (words, first): (&[u8], usize),
+        all: &[u8],
+    ) -> Result<(), Error> {
         let brief = lore.get(place);
         let is_silent = brief.sort == Sort::Silent;
         self.silent = if is_silent { self.silent + 1 } else { 0 };
@@ -368,8 +427,10 @@ impl RawPacker {
             return Err(Error::Misuse("a raw buffer has too many silent blocks in a row"));
         }
         let open = self.open.filter(|_| !is_silent);
-        let (to, first) = self.turn(lore, self.at, (Note::NO_IDENTIFIER, place), open);
-        self.guesses.places[to].note.lore = place;
+        let mut expected = self.expected;
+        let to = self.turn(lore, self.at, (Note::NO_IDENTIFIER, place), open, &mut expected);
+        self.expected = expected;
+        self.places.list[to].note.lore = place;
         if is_silent {
             self.is_set |= self.followed.set(&lore.whole(place).last, words)?;
         } else {
@@ -383,38 +444,11 @@ impl RawPacker {
             self.words.clear();
             self.words.extend_from_slice(words);
         }
-        let mut codes = std::mem::take(&mut self.codes);
-        codes.clear();
-        codes.push(first);
-        let Guesses { places, known, words: guesses, .. } = &mut self.guesses;
-        for (nth, known) in known[places[to].all()].iter_mut().enumerate() {
-            let word = take(&mut words, known.taken.is_wide());
-            let told = match guesses.surprise(known, word) {
-                Some(surprise) => put_word(known, surprise, guesses, &mut self.columns),
-                None => EXPECTED,
-            };
-            if nth > 0 && nth % CODE_WORDS == 0 {
-                codes.push(0);
-            }
-            let shift = nth % CODE_WORDS * CODE_BITS + if nth < CODE_WORDS { UNIT_BITS } else { 0 };
-            if let Some(code) = codes.last_mut() {
-                *code |= u64::from(told) << shift;
-            }
+        if !self.tables.row(&mut self.places.list[to].note, first as u32) {
+            self.make_row(to, first as u32, all);
         }
         self.at = to;
         self.execs += 1;
-        let place = &mut places[to];
-        if codes[0] == place.code && codes[1..].iter().all(|code| *code == 0) {
-            self.expected += 1;
-        } else {
-            // What takes more than one number is never expected but without surprises.
-            if codes.len() == 1 {
-                place.code = codes[0] & !UNIT_MASK;
-            }
-            put_code(&mut self.columns, &mut self.expected, brief, codes[0]);
-            codes[1..].iter().for_each(|code| put_varint(&mut self.columns[CODES], *code));
-        }
-        self.codes = codes;
         Ok(())
     }
 
@@ -424,12 +458,11 @@ impl RawPacker {
         &mut self,
         lore: &Lore,
         place: u32,
-        bytes: &'b [u8],
+        (all, mut rest): (&[u8], &'b [u8]),
     ) -> Result<&'b [u8], Error> {
         let block = &lore.whole(place).last;
         let mut parts = std::mem::take(&mut self.parts);
         parts.clear();
-        let mut rest = bytes;
         for step in block.steps.iter().filter(|step| step.takes()) {
             let len = match step {
                 Step::Flex { slot } => {
@@ -445,10 +478,12 @@ impl RawPacker {
             parts.words.extend_from_slice(word);
             rest = later;
         }
-        self.execute(lore, place, &parts.words)?;
+        let first = self.apart.len();
+        self.apart.extend_from_slice(&parts.words);
+        self.execute(lore, place, (&parts.words, first), all)?;
         for (slot, runs) in &parts.flexes {
             let runs = parts.runs.get(runs.clone()).unwrap_or_default();
-            put_runs(&mut self.columns[FLEX], runs, self.guesses.last_mut(*slot));
+            put_runs(&mut self.columns[FLEX], runs, self.flexible.entry(*slot).or_default());
             runs.iter().for_each(|run| run.count(&mut self.totals));
         }
         self.parts = parts;
@@ -470,52 +505,35 @@ impl RawPacker {
     }
 }
 
+/// Bytes of a processor's cache line, and how many are fetched at a time.
+const LINE: usize = 64;
+const FETCHED: usize = 16 << 10;
+
+/// Looks at the first of some bytes, which another processor has stored: all their lines are on their way at once then, and not one by one
+/// when it is known where the next execution begins. How many are left then.
+#[inline(never)]
+fn fetch(bytes: &[u8]) -> usize {
+    let some = &bytes[..bytes.len().min(FETCHED)];
+    std::hint::black_box(some.iter().step_by(LINE).fold(0, |all, byte| all ^ byte));
+    bytes.len() - some.len()
+}
+
+/// Where words lie, and the columns in which they are told.
+fn stored<'b, 'c>(
+    bytes: &'b [u8],
+    apart: &'b [u8],
+    columns: &'c mut [Vec<u8>; COLUMNS],
+) -> (Stored<'b>, Told<'c>) {
+    let (heads, rest) = columns[HEADS..].split_first_mut().unwrap_or_else(|| unreachable!());
+    let (planes, rest) = rest[MISSES - HEADS - 1..].split_at_mut(PLANES);
+    (Stored { bytes, apart }, Told { heads, bits: &mut rest[BITS - MISSES - PLANES], planes })
+}
+
 /// The place in the lore of what has an identifier of the many, if it is plain.
 // By itself, so that what is done for every execution finds its registers.
 #[inline(never)]
 fn plain_place(lore: &Lore, numbers: &Numbers, identifier: u32) -> Option<u32> {
     numbers.low(identifier).filter(|place| lore.get(*place).sort == Sort::Plain)
-}
-
-/// Counts what was executed, as far as places know that.
-fn count(lore: &Lore, places: &[Place], totals: &mut Totals) {
-    for Place { note, .. } in places {
-        lore.way(note.way).tally.add_times(u64::from(note.runs), totals);
-    }
-}
-
-/// Packs the words of an execution, at most [`CODE_WORDS`]; the code that tells them.
-#[inline(always)]
-fn put_words(
-    known: &mut [Known],
-    mut bytes: &[u8],
-    words: &mut Words,
-    columns: &mut [Vec<u8>; COLUMNS],
-) -> u64 {
-    let (mut code, mut shift) = (0, UNIT_BITS);
-    for known in known {
-        let word = take(&mut bytes, known.taken.is_wide());
-        if let Some(surprise) = words.surprise(known, word) {
-            code |= u64::from(put_word(known, surprise, words, columns)) << shift;
-        }
-        shift += CODE_BITS;
-    }
-    code
-}
-
-/// Packs a word that was a surprise; how it is told.
-#[inline(never)]
-fn put_word(
-    known: &mut Known,
-    surprise: Surprise,
-    words: &mut Words,
-    columns: &mut [Vec<u8>; COLUMNS],
-) -> u32 {
-    let (told, difference) = words.encode(known, surprise);
-    if told == WRITTEN {
-        put_miss(&mut columns[MISSES..], known.slot, difference);
-    }
-    told
 }
 
 /// What was open, which took these words, was left for something else by a way that does not just move the followed register.
@@ -549,16 +567,6 @@ fn run(
         words = rest;
     }
     followed.run(&lore.whole(place).last, leave, words)
-}
-
-/// Writes the code of an execution that was not expected.
-#[inline(never)]
-fn put_code(columns: &mut [Vec<u8>; COLUMNS], expected: &mut u64, brief: &Brief, code: u64) {
-    put_varint(&mut columns[RUNS], std::mem::take(expected));
-    put_varint(&mut columns[CODES], code);
-    if code & UNIT_MASK == OTHER {
-        put_varint(&mut columns[IDS], u64::from(brief.unit.0));
-    }
 }
 
 /// Where the first execution begins that is not silent.

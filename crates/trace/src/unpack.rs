@@ -133,7 +133,7 @@ impl Unpacker {
             return Err(Flaw("its prediction tables are too large or too small"));
         }
         if self.is_raw {
-            self.raw.begin(roadmap, bits);
+            self.raw.begin(roadmap, bits, &self.columns)?;
         } else {
             self.predictors.reset(roadmap.slots(), bits);
             self.sequence.reset(roadmap.len(), bits);
@@ -153,7 +153,7 @@ impl Unpacker {
     /// The next item, or nothing at the end of the chunk.
     pub(crate) fn next(&mut self, roadmap: &Roadmap, burst: &mut Burst) -> Parse<Option<Item<'_>>> {
         loop {
-            if self.ahead.until_mark > 0 || self.peeked.is_some() || self.raw.has_peeked() {
+            if self.ahead.until_mark > 0 || self.peeked.is_some() {
                 self.fill(roadmap, burst)?;
                 return Ok(Some(Item::Executions));
             }
@@ -235,8 +235,8 @@ impl Unpacker {
         let codes = &self.columns[CODES];
         let mut at_end = true;
         if self.is_raw {
-            others.push(RUNS);
-            self.raw.check_end(self.columns[RUNS].get(self.at[RUNS]..).unwrap_or_default())?;
+            // Whether these are used up was seen at the start.
+            others.extend((CODES..FLEX).chain([RUNS]));
         } else {
             others.push(CODES);
             at_end = self.decoding.is_at_end(codes);
@@ -275,8 +275,8 @@ impl Unpacker {
             return self.fill_burst(roadmap, burst);
         }
         let Ahead { until_mark, may_follow } = &mut self.ahead;
-        let columns = (&self.columns, &mut self.at);
-        if !self.raw.fill(columns, roadmap, (until_mark, may_follow), burst)? {
+        let flex = (&self.columns[FLEX][..], &mut self.at[FLEX]);
+        if !self.raw.fill(flex, roadmap, (until_mark, may_follow), burst)? {
             burst.leave = self.take_leave()?;
         }
         Ok(())

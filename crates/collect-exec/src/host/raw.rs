@@ -81,7 +81,7 @@ impl Visited {
             Some(visit) => *visit,
             None => {
                 (*first, *page) = self.0.page(identifier);
-                self.get(identifier)
+                page.get((identifier - *first) as usize).copied().unwrap_or_default()
             }
         }
     }

@@ -427,70 +427,96 @@ fn run(block: &Block, words: &[u64], leave: Leave) -> Vec<Record> {
     out
 }
 
+/// How many executions of many blocks there are, how often one goes somewhere unusual, and how often something is between them.
+struct Walk {
+    seed: u64,
+    chunk_insns: u64,
+    turns: u64,
+    is_wild: bool,
+    ends: u64,
+}
+
 /// Executions of many blocks, in many buffers with events between and in many chunks, come back as they were.
+fn random_executions(walk: &Walk) {
+    let mut numbers = Numbers(walk.seed);
+    let mut writer = writer(walk.chunk_insns);
+    let blocks: Vec<Block> = (1..=BLOCKS).map(|i| numbers.block(ENTRY * i)).collect();
+    for (i, block) in blocks.iter().enumerate() {
+        tell(&mut writer, i as u32, block).expect("a valid block");
+    }
+    let silent = vec![Step::Take { register: RSP, width: Width::Eight, slot: Slot(0) }];
+    tell(&mut writer, u32::MAX - 7, &block(0, Exits::Side, silent)).expect("a silent block");
+    let (mut wanted, mut bytes, mut now) = (Vec::new(), Vec::new(), 0);
+    let mut last: Vec<u64> = vec![0; 4096];
+    for turn in 0..walk.turns {
+        let block = &blocks[now];
+        bytes.extend((now as u32).to_le_bytes());
+        let mut words = Vec::new();
+        for (i, step) in block.steps.iter().enumerate() {
+            let Step::Take { width, .. } = step else { continue };
+            let word = &mut last[now * 64 + i];
+            // Mostly something that can be expected.
+            *word = match numbers.below(40) {
+                0 => numbers.below(1 << 40) << 20,
+                1..=4 => *word,
+                _ => word.wrapping_add(8),
+            };
+            match width {
+                Width::Four => {
+                    *word &= 0xffff_ffff;
+                    bytes.extend((*word as u32).to_le_bytes());
+                }
+                Width::Eight => bytes.extend(word.to_le_bytes()),
+            }
+            words.push(*word);
+        }
+        if numbers.below(50) == 0 {
+            put(&mut bytes, u32::MAX - 7, &[0x7000 + turn % 3]);
+        }
+        let usual = (now as u64 * 7 + 3) % BLOCKS;
+        let is_usual = !walk.is_wild && numbers.below(10) > 0;
+        let next = if is_usual { usual } else { numbers.below(BLOCKS) };
+        let mut leave = Leave::Next(GuestVa(ENTRY * (1 + next)));
+        let is_end = numbers.below(walk.ends) == 0 || turn == walk.turns - 1;
+        if is_end {
+            leave = match numbers.below(4) {
+                0 => Leave::Silent,
+                1 => Leave::Unknown,
+                2 => Leave::Cut(block.entry.offset(4 * numbers.below(4))),
+                _ => leave,
+            };
+        }
+        wanted.extend(run(block, &words, leave));
+        if is_end || numbers.below(500) == 0 {
+            let told = Raw { insns: 100, ..raw(&[], &bytes, leave) };
+            writer.raw(&told).expect("gathered");
+            bytes.clear();
+        }
+        if is_end {
+            writer.event(ThreadId(0), &Event::Timestamp { ns: turn + 1 }).expect("gathered");
+        }
+        now = next as usize;
+    }
+    writer.finish().expect("finished");
+    check(writer.into_inner(), &wanted);
+}
+
 #[test]
 fn random_executions_come_back() {
     for seed in 0..6 {
-        let mut numbers = Numbers(seed);
-        let mut writer = writer([u64::MAX, 1, 50, 5000][seed as usize % 4]);
-        let blocks: Vec<Block> = (1..=BLOCKS).map(|i| numbers.block(ENTRY * i)).collect();
-        for (i, block) in blocks.iter().enumerate() {
-            tell(&mut writer, i as u32, block).expect("a valid block");
-        }
-        let silent = vec![Step::Take { register: RSP, width: Width::Eight, slot: Slot(0) }];
-        tell(&mut writer, u32::MAX - 7, &block(0, Exits::Side, silent)).expect("a silent block");
-        let (mut wanted, mut bytes, mut now) = (Vec::new(), Vec::new(), 0);
-        let mut last: Vec<u64> = vec![0; 4096];
-        for turn in 0..30_000 {
-            let block = &blocks[now];
-            bytes.extend((now as u32).to_le_bytes());
-            let mut words = Vec::new();
-            for (i, step) in block.steps.iter().enumerate() {
-                let Step::Take { width, .. } = step else { continue };
-                let word = &mut last[now * 64 + i];
-                // Mostly something that can be expected.
-                *word = match numbers.below(40) {
-                    0 => numbers.below(1 << 40) << 20,
-                    1..=4 => *word,
-                    _ => word.wrapping_add(8),
-                };
-                match width {
-                    Width::Four => {
-                        *word &= 0xffff_ffff;
-                        bytes.extend((*word as u32).to_le_bytes());
-                    }
-                    Width::Eight => bytes.extend(word.to_le_bytes()),
-                }
-                words.push(*word);
-            }
-            if numbers.below(50) == 0 {
-                put(&mut bytes, u32::MAX - 7, &[0x7000 + turn % 3]);
-            }
-            let usual = (now as u64 * 7 + 3) % BLOCKS;
-            let next = if numbers.below(10) == 0 { numbers.below(BLOCKS) } else { usual };
-            let mut leave = Leave::Next(GuestVa(ENTRY * (1 + next)));
-            let is_end = numbers.below(300) == 0 || turn == 29_999;
-            if is_end {
-                leave = match numbers.below(4) {
-                    0 => Leave::Silent,
-                    1 => Leave::Unknown,
-                    2 => Leave::Cut(block.entry.offset(4 * numbers.below(4))),
-                    _ => leave,
-                };
-            }
-            wanted.extend(run(block, &words, leave));
-            if is_end || numbers.below(500) == 0 {
-                let told = Raw { insns: 100, ..raw(&[], &bytes, leave) };
-                writer.raw(&told).expect("gathered");
-                bytes.clear();
-            }
-            if is_end {
-                writer.event(ThreadId(0), &Event::Timestamp { ns: turn + 1 }).expect("gathered");
-            }
-            now = next as usize;
-        }
-        writer.finish().expect("finished");
-        check(writer.into_inner(), &wanted);
+        let chunk_insns = [u64::MAX, 1, 50, 5000][seed as usize % 4];
+        let walk = Walk { seed, chunk_insns, turns: 30_000, is_wild: false, ends: 300 };
+        random_executions(&walk);
+    }
+}
+
+/// A chunk may come through more places than are told apart by what was before.
+#[test]
+fn so_many_places_come_back() {
+    for seed in 10..12 {
+        let walk =
+            Walk { seed, chunk_insns: u64::MAX, turns: 250_000, is_wild: true, ends: 50_000 };
+        random_executions(&walk);
     }
 }
 
