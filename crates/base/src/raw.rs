@@ -67,10 +67,11 @@ pub struct Raw<'a> {
     /// [`Step::Flex`] the number of runs of its accesses in four bytes, then the runs: turns and lanes (one or two) in four bytes
     /// each, and for each lane, which makes one access a turn, a description ([`describe`](crate::RefKind::describe)), the first
     /// address and the difference from one to the next, in eight bytes each. Or a [chain](Chain)'s identifier, then what the
-    /// steps of all its blocks take. All are whole.
+    /// steps of all its blocks take. All are whole. They come in two pieces, one behind the other: what is in a buffer need not be
+    /// copied to stand behind what was kept from the one before.
     ///
     /// An execution was left for where the next begins.
-    pub bytes: &'a [u8],
+    pub bytes: [&'a [u8]; 2],
     /// How the last was left. [`Leave::Silent`] if it ran to its end; if other executions follow at once, it went there.
     pub leave: Leave,
 }

@@ -153,10 +153,19 @@ impl Program {
             at = self.ways(at)[way as usize];
             if bytes.len() >= BUFFER || execution == executions {
                 let (insns, leave) = (bytes.len() as u64 / 4, Leave::Next(entry(at)));
-                let (insns_before, bytes) = (0, &mut bytes);
+                let insns_before = 0;
                 let (registers, follows) = (Some(&[][..]), None);
-                let raw =
-                    Raw { thread, process, insns_before, insns, registers, follows, bytes, leave };
+                let told = [&*bytes, &[]];
+                let raw = Raw {
+                    thread,
+                    process,
+                    insns_before,
+                    insns,
+                    registers,
+                    follows,
+                    bytes: told,
+                    leave,
+                };
                 writer.raw(&raw).expect("gathered");
                 bytes.clear();
             }

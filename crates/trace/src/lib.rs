@@ -57,6 +57,7 @@ mod mark;
 mod mend;
 mod misses;
 mod numbered;
+mod onward;
 mod output;
 mod pack;
 mod path;

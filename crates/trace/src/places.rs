@@ -128,7 +128,7 @@ pub(crate) struct Place {
     from: u32,
     /// Where the thread went from here the last time, and before that; 0 if it never did.
     pub(crate) next: u32,
-    second: u32,
+    pub(crate) second: u32,
     first_word: u32,
     words: u16,
     /// Whether accesses are among its words, so that these do not lie in one piece.
@@ -285,18 +285,6 @@ impl Places {
     #[inline(always)]
     fn place(&self, to: u32) -> Option<(usize, Unit)> {
         Some((to as usize, self.unit(to as usize)?))
-    }
-
-    /// The place that was expected behind a place before the expected one, if that is known by this identifier; from now on it is
-    /// expected.
-    #[inline(always)]
-    pub(crate) fn swap(&mut self, at: usize, identifier: u32) -> Option<usize> {
-        let Place { next, second, .. } = self.list[at];
-        if self.list[second as usize].note.identifier != identifier {
-            return None;
-        }
-        (self.list[at].next, self.list[at].second) = (second, next);
-        Some(second as usize)
     }
 
     /// Another unit comes behind a place than is expected: where that is, and how it is told.

@@ -127,7 +127,7 @@ impl Stream {
         tools: &mut Tools<W>,
         raw: &Raw<'_>,
     ) -> Result<(), Error> {
-        if raw.bytes.is_empty() {
+        if raw.bytes.iter().all(|piece| piece.is_empty()) {
             return Ok(());
         }
         let most = tools.options.chunk_insns.min(CLOSE_INSNS);
@@ -149,7 +149,7 @@ impl Stream {
             *follows = raw.follows;
             registers.extend_from_slice(raw.registers.ok_or(none)?);
         }
-        bytes.extend_from_slice(raw.bytes);
+        raw.bytes.iter().for_each(|piece| bytes.extend_from_slice(piece));
         pieces.push(Piece::Executions(bytes.len(), raw.leave));
         open.insns += raw.insns;
         Ok(())

@@ -19,8 +19,9 @@ use crate::followed::{Change, Followed, ODD};
 use crate::hash::QuickMap;
 use crate::lore::{HIGH, Lore, NO_WAY, Numbers, Plans, Sort};
 use crate::mark;
+use crate::onward::Onward;
 use crate::pack::{CODES, COLUMNS, FLEX, IDS, MARKS, MISSES, RUNS, put_leave};
-use crate::places::{NOWHERE, Note, OTHER, Place, Places, SECOND, Taking};
+use crate::places::{NOWHERE, Note, OTHER, Place, Places, Taking};
 use crate::tables::{Stored, Tables};
 use crate::tile::{PLANES, Told};
 
@@ -304,52 +305,17 @@ impl RawPacker {
     ) -> Result<usize, Error> {
         // The words of the block before, which is open, may have been kept.
         let kept = std::mem::take(&mut self.words);
-        let mut held = &*kept;
-        let (mut at, mut expected, mut moved) = (self.at, self.expected, 0_i64);
-        let (mut bytes, mut execs) = (all.get(start..).unwrap_or_default(), 0);
-        let mut fetched = bytes.len();
-        while let Some((identifier, rest)) = bytes.split_first_chunk() {
-            let identifier = u32::from_le_bytes(*identifier);
-            if identifier >= HIGH {
+        let bytes = all.get(start..).unwrap_or_default();
+        let (at, expected, fetched) = (self.at, self.expected, bytes.len());
+        let mut onward = Onward { bytes, held: &kept, at, expected, moved: 0, execs: 0, fetched };
+        loop {
+            let runs = &mut self.columns[RUNS];
+            onward.go(&mut self.places.list, self.tables.rows(), runs, all.len());
+            if !self.other(lore, numbers, all, &mut onward)? {
                 break;
             }
-            if rest.len() < fetched {
-                fetched = fetch(rest);
-            }
-            let Place { next, note: Note { lore: open, .. }, .. } = self.places.list[at];
-            let mut to = next as usize;
-            if self.places.list[to].note.identifier == identifier {
-                expected += 1;
-            } else if let Some(second) = self.places.swap(at, identifier) {
-                // The one before the expected is the next most likely.
-                put_varint(&mut self.columns[RUNS], std::mem::take(&mut expected) << 1 | SECOND);
-                to = second;
-            } else {
-                let Some(place) = plain_place(lore, numbers, identifier) else { break };
-                if rest.len() < usize::from(lore.get(place).len) {
-                    break;
-                }
-                let open = (at != NOWHERE).then_some(open);
-                to = self.turn(lore, at, (identifier, place), open, &mut expected);
-            }
-            let place = &mut self.places.list[to];
-            let Some((words, rest)) = rest.split_at_checked(place.note.len.into()) else { break };
-            place.note.runs += 1;
-            let first = (all.len() - rest.len() - words.len()) as u32;
-            let has_row = self.tables.row(&mut place.note, first);
-            let note = place.note;
-            if !has_row {
-                self.make_row(to, first, all);
-            }
-            if note.moves == ODD {
-                self.followed.add(std::mem::take(&mut moved));
-                run_open(&mut self.followed, lore, (open, held), (note.way, note.lore))?;
-            } else {
-                moved += i64::from(note.moves);
-            }
-            execs += 1;
-            (held, at, bytes) = (words, to, rest);
         }
+        let Onward { bytes, held, at, expected, moved, execs, .. } = onward;
         self.expected = expected;
         self.followed.add(moved);
         if execs > 0 {
@@ -358,6 +324,45 @@ impl RawPacker {
         }
         self.words.extend_from_slice(held);
         Ok(all.len() - bytes.len())
+    }
+
+    /// Packs a plain execution that is not just to be counted, if the next is plain.
+    fn other(
+        &mut self,
+        lore: &Lore,
+        numbers: &Numbers,
+        all: &[u8],
+        onward: &mut Onward<'_>,
+    ) -> Result<bool, Error> {
+        let Some((identifier, rest)) = onward.bytes.split_first_chunk() else { return Ok(false) };
+        let identifier = u32::from_le_bytes(*identifier);
+        if identifier >= HIGH {
+            return Ok(false);
+        }
+        let Some(place) = plain_place(lore, numbers, identifier) else { return Ok(false) };
+        let parts = rest.split_at_checked(lore.get(place).len.into());
+        let Some((words, rest)) = parts else { return Ok(false) };
+        let Place { note: Note { lore: open, .. }, .. } = self.places.list[onward.at];
+        let is_open = (onward.at != NOWHERE).then_some(open);
+        let to = self.turn(lore, onward.at, (identifier, place), is_open, &mut onward.expected);
+        let note = &mut self.places.list[to].note;
+        note.runs += 1;
+        let first = (all.len() - rest.len() - words.len()) as u32;
+        let has_row = self.tables.row(note, first);
+        let note = *note;
+        if !has_row {
+            self.make_row(to, first, all);
+        }
+        if note.moves == ODD {
+            self.followed.add(std::mem::take(&mut onward.moved));
+            let (way, next) = (note.way, note.lore);
+            run_open(&mut self.followed, lore, (open, onward.held), (way, next))?;
+        } else {
+            onward.moved += i64::from(note.moves);
+        }
+        onward.execs += 1;
+        (onward.held, onward.at, onward.bytes) = (words, to, rest);
+        Ok(true)
     }
 
     /// Makes room for a row of a place, whose words begin there.
@@ -503,19 +508,6 @@ impl RawPacker {
         put_varint(out, std::mem::take(&mut self.execs));
         out
     }
-}
-
-/// Bytes of a processor's cache line, and how many are fetched at a time.
-const LINE: usize = 64;
-const FETCHED: usize = 16 << 10;
-
-/// Looks at the first of some bytes, which another processor has stored: all their lines are on their way at once then, and not one by one
-/// when it is known where the next execution begins. How many are left then.
-#[inline(never)]
-fn fetch(bytes: &[u8]) -> usize {
-    let some = &bytes[..bytes.len().min(FETCHED)];
-    std::hint::black_box(some.iter().step_by(LINE).fold(0, |all, byte| all ^ byte));
-    bytes.len() - some.len()
 }
 
 /// Where words lie, and the columns in which they are told.

@@ -64,6 +64,11 @@ impl Tables {
         rows.resize(ROWS, 0);
     }
 
+    /// Where rows are noted.
+    pub(crate) fn rows(&mut self) -> &mut [u32] {
+        &mut self.rows
+    }
+
     /// Notes where the words of the next row of a place begin.
     #[inline(always)]
     pub(crate) fn row(&mut self, note: &mut Note, at: u32) -> bool {

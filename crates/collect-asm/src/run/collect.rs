@@ -542,7 +542,7 @@ impl<S: Sink> Told<'_, S> {
                 insns: self.out.insns,
                 registers: Some(registers),
                 follows: None,
-                bytes,
+                bytes: [bytes, &[]],
                 leave,
             };
             self.go_on &= self.sink.raw(&told).map_err(RecordError::Sink)?;

@@ -451,16 +451,12 @@ impl<S: Sink> Out<'_, S> {
         (gathered, rest): (&mut Gathered, &[u8]),
         book: &Book,
     ) -> Result<(), S::Error> {
-        let mut told = rest;
-        if !gathered.raw.is_empty() {
-            gathered.raw.extend_from_slice(rest);
-            told = &gathered.raw;
-        }
-        if !told.is_empty() {
+        let is_any = !gathered.raw.is_empty() || !rest.is_empty();
+        if is_any {
             self.plan_silent(self.process_of(id))?;
         }
         let Some(thread) = self.threads.get_mut(&id.0) else { return Ok(()) };
-        if !told.is_empty() {
+        if is_any {
             self.sink.raw(&Raw {
                 thread: id,
                 process: thread.process,
@@ -468,7 +464,7 @@ impl<S: Sink> Out<'_, S> {
                 insns: gathered.insns,
                 registers: gathered.registers.as_deref(),
                 follows: Some(STACK),
-                bytes: told,
+                bytes: [&gathered.raw, rest],
                 leave: gathered.leave,
             })?;
             gathered.leave = Leave::Silent;

@@ -171,6 +171,7 @@ pub fn tell(writer: &mut Writer<Vec<u8>>, identifier: u32, block: &Block) -> Res
 pub fn raw<'a>(registers: &'a [(Register, u64)], bytes: &'a [u8], leave: Leave) -> Raw<'a> {
     let (thread, process) = (ThreadId(0), ProcessId(0));
     let (insns_before, insns, registers, follows) = (0, 1, Some(registers), None);
+    let bytes = [bytes, &[]];
     Raw { thread, process, insns_before, insns, registers, follows, bytes, leave }
 }
 

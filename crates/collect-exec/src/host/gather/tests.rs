@@ -612,7 +612,8 @@ impl Sink for Ears {
         if let Some(known) = raw.registers {
             player.queue.push(Played::Anew(known.to_vec()));
         }
-        let (mut rest, mut insns) = (raw.bytes, 0);
+        let bytes = raw.bytes.concat();
+        let (mut rest, mut insns) = (&*bytes, 0);
         while let Some(tag) = u32_at(rest, 0) {
             rest = &rest[4..];
             let alone = vec![tag];
