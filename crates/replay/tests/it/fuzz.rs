@@ -25,6 +25,12 @@ fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = [None, Some(7)].map(seed).to_vec();
     seeds.push(crate::plan::write(1, Leave::Next(GuestVa(0x2000))));
     seeds.push(crate::chains::small());
+    // Some with tables of many rows.
+    for chunk_insns in [u64::MAX, 5000] {
+        let walk =
+            crate::plan::Walk { seed: 5, chunk_insns, turns: 900, is_wild: false, ends: 300 };
+        seeds.push(crate::plan::walked(&walk).0);
+    }
     seeds
 }
 

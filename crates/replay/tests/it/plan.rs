@@ -429,16 +429,22 @@ fn run(block: &Block, words: &[u64], leave: Leave) -> Vec<Record> {
 }
 
 /// How many executions of many blocks there are, how often one goes somewhere unusual, and how often something is between them.
-struct Walk {
-    seed: u64,
-    chunk_insns: u64,
-    turns: u64,
-    is_wild: bool,
-    ends: u64,
+pub struct Walk {
+    pub seed: u64,
+    pub chunk_insns: u64,
+    pub turns: u64,
+    pub is_wild: bool,
+    pub ends: u64,
 }
 
 /// Executions of many blocks, in many buffers with events between and in many chunks, come back as they were.
 fn random_executions(walk: &Walk) {
+    let (file, wanted) = walked(walk);
+    check(file, &wanted);
+}
+
+/// A trace of such executions, and their records.
+pub fn walked(walk: &Walk) -> (Vec<u8>, Vec<Record>) {
     let mut numbers = Numbers(walk.seed);
     let mut writer = writer(walk.chunk_insns);
     let blocks: Vec<Block> = (1..=BLOCKS).map(|i| numbers.block(ENTRY * i)).collect();
@@ -499,7 +505,7 @@ fn random_executions(walk: &Walk) {
         now = next as usize;
     }
     writer.finish().expect("finished");
-    check(writer.into_inner(), &wanted);
+    (writer.into_inner(), wanted)
 }
 
 #[test]
