@@ -6,10 +6,6 @@ use crate::bytes::put_varint;
 use crate::followed::ODD;
 use crate::places::{Place, SECOND};
 
-/// Bytes of a processor's cache line, and how many are fetched at a time.
-const LINE: usize = 64;
-const FETCHED: usize = 16 << 10;
-
 /// Where a thread is among what it stored.
 #[derive(Debug)]
 pub(crate) struct Onward<'b> {
@@ -24,8 +20,6 @@ pub(crate) struct Onward<'b> {
     /// How far the register that is followed was moved.
     pub(crate) moved: i64,
     pub(crate) execs: u64,
-    /// So many bytes are left when more have to be fetched.
-    pub(crate) fetched: usize,
 }
 
 impl Onward<'_> {
@@ -44,9 +38,6 @@ impl Onward<'_> {
         let (mut told, mut by) = (*expected, *moved);
         while let Some((identifier, behind)) = rest.split_first_chunk() {
             let identifier = u32::from_le_bytes(*identifier);
-            if behind.len() < self.fetched {
-                self.fetched = fetch(behind);
-            }
             let Place { next, second, .. } = list[here];
             let mut to = next as usize;
             let is_next = list[to].note.identifier == identifier;
@@ -75,13 +66,4 @@ impl Onward<'_> {
         (*bytes, *at, *expected, *moved) = (rest, here, told, by);
         *execs += count;
     }
-}
-
-/// Looks at the first of some bytes, which another processor has stored: all their lines are on their way at once then, and not one by one
-/// when it is known where the next execution begins. How many are left then.
-#[inline(never)]
-fn fetch(bytes: &[u8]) -> usize {
-    let some = &bytes[..bytes.len().min(FETCHED)];
-    std::hint::black_box(some.iter().step_by(LINE).fold(0, |all, byte| all ^ byte));
-    bytes.len() - some.len()
 }

@@ -306,8 +306,8 @@ impl RawPacker {
         // The words of the block before, which is open, may have been kept.
         let kept = std::mem::take(&mut self.words);
         let bytes = all.get(start..).unwrap_or_default();
-        let (at, expected, fetched) = (self.at, self.expected, bytes.len());
-        let mut onward = Onward { bytes, held: &kept, at, expected, moved: 0, execs: 0, fetched };
+        let (at, expected) = (self.at, self.expected);
+        let mut onward = Onward { bytes, held: &kept, at, expected, moved: 0, execs: 0 };
         loop {
             let runs = &mut self.columns[RUNS];
             onward.go(&mut self.places.list, self.tables.rows(), runs, all.len());
