@@ -1,9 +1,9 @@
 //! The packer of raw executions: what a thread stored becomes the columns of one stream chunk. The exact
 //! inverse of `raw_unpack`.
 //!
-//! First the thread is followed from place to place: executions of the expected unit are counted, each other one has a code. Then
-//! the words are packed, by groups of executions that take the same words. This file is written for speed: it must keep up
-//! with programs that run.
+//! The thread is followed from place to place: executions of the expected unit are counted, each other one is told. What they take
+//! becomes rows of tables, which are told when there are enough of them. This file is written for speed: it must keep up with
+//! programs that run.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::ops::Range;
@@ -25,7 +25,7 @@ use crate::places::{NOWHERE, Note, OTHER, Place, Places, Taking};
 use crate::tables::{Stored, Tables};
 use crate::tile::{PLANES, Told};
 
-/// In a chunk of raw executions: how words are guessed, which of a tile's are as guessed, and the bytes of the differences.
+/// In a chunk of raw executions: how the words of tiles are guessed, and which of them are as guessed.
 pub(crate) const HEADS: usize = CODES;
 pub(crate) const BITS: usize = MISSES + PLANES;
 
