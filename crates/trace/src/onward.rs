@@ -4,6 +4,7 @@
 
 use crate::bytes::put_varint;
 use crate::followed::ODD;
+use crate::lore::HIGH;
 use crate::places::{Place, SECOND};
 
 /// Where a thread is among what it stored.
@@ -38,6 +39,10 @@ impl Onward<'_> {
         let (mut told, mut by) = (*expected, *moved);
         while let Some((identifier, behind)) = rest.split_first_chunk() {
             let identifier = u32::from_le_bytes(*identifier);
+            // Those are never plain, and one of them is what places have that are not known by any.
+            if identifier >= HIGH {
+                break;
+            }
             let Place { next, second, .. } = list[here];
             let mut to = next as usize;
             let is_next = list[to].note.identifier == identifier;

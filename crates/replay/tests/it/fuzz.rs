@@ -27,8 +27,14 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds.push(crate::chains::small());
     // Some with tables of many rows.
     for chunk_insns in [u64::MAX, 5000] {
-        let walk =
-            crate::plan::Walk { seed: 5, chunk_insns, turns: 900, is_wild: false, ends: 300 };
+        let walk = crate::plan::Walk {
+            seed: 5,
+            chunk_insns,
+            turns: 900,
+            is_wild: false,
+            ends: 300,
+            silent: u32::MAX,
+        };
         seeds.push(crate::plan::walked(&walk).0);
     }
     seeds
