@@ -153,17 +153,14 @@ impl Program {
             at = self.ways(at)[way as usize];
             if bytes.len() >= BUFFER || execution == executions {
                 let (insns, leave) = (bytes.len() as u64 / 4, Leave::Next(entry(at)));
-                let insns_before = 0;
-                let (registers, follows) = (Some(&[][..]), None);
-                let told = [&*bytes, &[]];
                 let raw = Raw {
                     thread,
                     process,
-                    insns_before,
+                    insns_before: 0,
                     insns,
-                    registers,
-                    follows,
-                    bytes: told,
+                    registers: Some(&[]),
+                    follows: None,
+                    bytes: [&bytes, &[]],
                     leave,
                 };
                 writer.raw(&raw).expect("gathered");

@@ -34,7 +34,7 @@ impl Onward<'_> {
         runs: &mut Vec<u8>,
         all: usize,
     ) {
-        let Self { bytes, held, at, expected, moved, execs, .. } = self;
+        let Self { bytes, held, at, expected, moved, execs } = self;
         let (mut rest, mut here, mut count) = (*bytes, *at, 0);
         let (mut told, mut by) = (*expected, *moved);
         while let Some((identifier, behind)) = rest.split_first_chunk() {
@@ -51,12 +51,13 @@ impl Onward<'_> {
                 to = second as usize;
             }
             let note = &mut list[to].note;
-            if note.identifier != identifier || note.row >= note.end || note.moves == ODD {
+            if note.identifier != identifier || note.moves == ODD {
                 break;
             }
             let Some((words, behind)) = behind.split_at_checked(note.len.into()) else { break };
-            rows[note.row as usize] = (all - behind.len() - words.len()) as u32;
-            note.row += 1;
+            if !note.put_row(rows, (all - behind.len() - words.len()) as u32) {
+                break;
+            }
             note.runs += 1;
             by += i64::from(note.moves);
             if is_next {

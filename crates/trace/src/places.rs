@@ -48,6 +48,12 @@ impl Taken {
         if self.is_wide() { 8 } else { 4 }
     }
 
+    /// A word cut to that.
+    #[inline(always)]
+    pub(crate) const fn cut(self, word: u64) -> u64 {
+        if self.is_wide() { word } else { word as u32 as u64 }
+    }
+
     #[inline(always)]
     const fn register(self) -> usize {
         (self.0 >> 1) as usize % Register::COUNT
@@ -209,6 +215,17 @@ pub(crate) struct Note {
 impl Note {
     /// No identifier.
     pub(crate) const NO_IDENTIFIER: u32 = u32::MAX;
+
+    /// Notes among these where the words of the place's next row begin, if there is room for it; whether there is.
+    #[inline(always)]
+    pub(crate) fn put_row(&mut self, rows: &mut [u32], at: u32) -> bool {
+        if self.row >= self.end {
+            return false;
+        }
+        rows[self.row as usize] = at;
+        self.row += 1;
+        true
+    }
 
     const NONE: Self = Self {
         identifier: Self::NO_IDENTIFIER,

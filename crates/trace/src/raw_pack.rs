@@ -343,12 +343,12 @@ impl RawPacker {
         let parts = rest.split_at_checked(lore.get(place).len.into());
         let Some((words, rest)) = parts else { return Ok(false) };
         let Place { note: Note { lore: open, .. }, .. } = self.places.list[onward.at];
-        let is_open = (onward.at != NOWHERE).then_some(open);
-        let to = self.turn(lore, onward.at, (identifier, place), is_open, &mut onward.expected);
+        let before = (onward.at != NOWHERE).then_some(open);
+        let to = self.turn(lore, onward.at, (identifier, place), before, &mut onward.expected);
         let note = &mut self.places.list[to].note;
         note.runs += 1;
         let first = (all.len() - rest.len() - words.len()) as u32;
-        let has_row = self.tables.row(note, first);
+        let has_row = note.put_row(self.tables.rows(), first);
         let note = *note;
         if !has_row {
             self.make_row(to, first, all);
@@ -449,7 +449,8 @@ impl RawPacker {
             self.words.clear();
             self.words.extend_from_slice(words);
         }
-        if !self.tables.row(&mut self.places.list[to].note, first as u32) {
+        let note = &mut self.places.list[to].note;
+        if !note.put_row(self.tables.rows(), first as u32) {
             self.make_row(to, first as u32, all);
         }
         self.at = to;
@@ -516,9 +517,10 @@ fn stored<'b, 'c>(
     apart: &'b [u8],
     columns: &'c mut [Vec<u8>; COLUMNS],
 ) -> (Stored<'b>, Told<'c>) {
-    let (heads, rest) = columns[HEADS..].split_first_mut().unwrap_or_else(|| unreachable!());
-    let (planes, rest) = rest[MISSES - HEADS - 1..].split_at_mut(PLANES);
-    (Stored { bytes, apart }, Told { heads, bits: &mut rest[BITS - MISSES - PLANES], planes })
+    let (first, rest) = columns.split_at_mut(MISSES);
+    let (planes, rest) = rest.split_at_mut(PLANES);
+    let told = Told { heads: &mut first[HEADS], bits: &mut rest[BITS - MISSES - PLANES], planes };
+    (Stored { bytes, apart }, told)
 }
 
 /// The place in the lore of what has an identifier of the many, if it is plain.

@@ -17,7 +17,7 @@ use crate::places::{NOWHERE, Places, SECOND, Taking};
 use crate::raw_pack::{BITS, HEADS, MOST_RAW, MOST_SILENT};
 use crate::roadmap::{Entry, MAX_BLOCKS, Roadmap};
 use crate::tables::FEW;
-use crate::tile::{Before, Guess, ROWS, Read, Width};
+use crate::tile::{Before, Guess, ROWS, Read};
 use crate::unpack::{BURST, Burst, TOO_MANY};
 
 /// Where a chunk of raw executions is being read.
@@ -167,8 +167,9 @@ impl RawUnpacker {
 
     /// The place of a unit that was not expected.
     fn turn(&mut self, roadmap: &Roadmap, at: usize, unit: Unit) -> Parse<usize> {
+        let none = Flaw("it needs a block or chain that is not there");
         if unit.0 >> 1 >= MAX_BLOCKS.max(MAX_CHAINS) {
-            return Err(Flaw("it needs a block or chain that is not there"));
+            return Err(none);
         }
         let words = match unit.which() {
             Which::Block(id) => {
@@ -176,7 +177,6 @@ impl RawUnpacker {
             }
             Which::Chain(number) => roadmap.chain(number).map(|(_, words)| (words, false)),
         };
-        let none = Flaw("it needs a block or chain that is not there");
         let (words, is_apart) = words.ok_or(none)?;
         let words = words.iter().map(|word| word.taken);
         Ok(self.places.turn(at, unit, Taking { words, is_apart }).0)
@@ -316,9 +316,8 @@ impl RawUnpacker {
                 Some((back, nth)) => words[rows[back] + nth],
                 None => last,
             };
-            let width = Width::new(known.taken.is_wide());
-            let word = guess.word(words[at + nth], width, state, last, base);
-            words[at + nth] = word;
+            let word = guess.word(words[at + nth], state, last, base);
+            words[at + nth] = known.taken.cut(word);
         }
         burst.words.extend_from_slice(&words[at..at + columns]);
         self.previous = [at, self.previous[0]];

@@ -4,7 +4,7 @@
 //! The first executions of each place are rows of a table of their unit; all further ones, of one of the place.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::places::{Note, Places};
+use crate::places::Places;
 use crate::tile::{Before, ROWS, Rows, Tile, Told};
 
 /// So many executions of a place are rows of its unit's table.
@@ -69,18 +69,7 @@ impl Tables {
         &mut self.rows
     }
 
-    /// Notes where the words of the next row of a place begin.
-    #[inline(always)]
-    pub(crate) fn row(&mut self, note: &mut Note, at: u32) -> bool {
-        if note.row >= note.end {
-            return false;
-        }
-        self.rows[note.row as usize] = at;
-        note.row += 1;
-        true
-    }
-
-    /// The same if there was no more room.
+    /// Notes where the words of the next row of a place begin, if there was no more room for it.
     #[inline(never)]
     pub(crate) fn make_row(
         &mut self,

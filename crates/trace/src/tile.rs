@@ -28,24 +28,6 @@ pub(crate) struct Before {
     by_base: u64,
 }
 
-/// How many bits a word has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Width {
-    is_wide: bool,
-}
-
-impl Width {
-    pub(crate) const fn new(is_wide: bool) -> Self {
-        Self { is_wide }
-    }
-
-    /// A word of this width.
-    #[inline(always)]
-    const fn cut(self, word: u64) -> u64 {
-        if self.is_wide { word } else { word as u32 as u64 }
-    }
-}
-
 /// The columns of bytes that tiles are told in.
 #[derive(Debug)]
 pub(crate) struct Told<'c> {
@@ -341,12 +323,11 @@ impl Read<'_> {
 }
 
 impl Guess {
-    /// The word that is so far from what was expected.
+    /// The word that is so far from what was expected, before it is cut to its width.
     #[inline(always)]
     pub(crate) fn word(
         self,
         difference: u64,
-        width: Width,
         before: &mut Before,
         last: u64,
         base: impl FnOnce() -> u64,
@@ -356,7 +337,7 @@ impl Guess {
             if by_base { (base(), &mut before.by_base) } else { (last, &mut before.by_last) };
         let was = if self.0 & AS_BEFORE != 0 { *before } else { 0 };
         *before = was.wrapping_add(difference);
-        width.cut(from.wrapping_add(*before))
+        from.wrapping_add(*before)
     }
 }
 
@@ -438,10 +419,9 @@ mod tests {
                 let mut out = vec![0; rows];
                 let guess = read.get(rows, 1, &mut out).expect("a tile");
                 for (nth, difference) in out.into_iter().enumerate() {
-                    let cut = |word: u64, is_wide: bool| Width::new(is_wide).cut(word);
+                    let cut = |word: u64, is_wide: bool| taken(is_wide).cut(word);
                     let base = || if is_own { cut(others[first + nth], is_base_wide) } else { last };
-                    let width = Width::new(is_wide);
-                    last = guess.word(difference, width, &mut state, last, base);
+                    last = cut(guess.word(difference, &mut state, last, base), is_wide);
                     prop_assert_eq!(last, cut(words[first + nth], is_wide));
                 }
             }
