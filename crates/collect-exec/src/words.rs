@@ -174,8 +174,10 @@ pub struct RoadmapHead {
     pub code_len: u32,
     /// How many stretches.
     pub stretches: u32,
-    /// Whether the code is a path; 0 or 1.
-    pub is_path: u32,
+    /// Whether the code is a path.
+    pub is_path: bool,
+    /// The general registers, as bits, that are known where a path is entered: those that it needs besides what it stores.
+    pub known: u16,
 }
 
 /// Bytes of the head.
@@ -229,8 +231,8 @@ impl RoadmapHead {
     /// The bytes.
     pub fn to_bytes(self) -> [u8; HEAD_LEN] {
         let mut out = [0; HEAD_LEN];
-        let words =
-            [self.first, self.blocks, self.process, self.code_len, self.stretches, self.is_path];
+        let sort = u32::from(self.is_path) | u32::from(self.known) << 16;
+        let words = [self.first, self.blocks, self.process, self.code_len, self.stretches, sort];
         for (to, word) in out.chunks_exact_mut(4).zip(words) {
             to.copy_from_slice(&word.to_le_bytes());
         }
@@ -239,13 +241,15 @@ impl RoadmapHead {
 
     /// The head at the start of some bytes, unless they end the buffer.
     fn parse(bytes: &[u8]) -> Option<Self> {
+        let sort = u32_at(bytes, 20)?;
         let head = Self {
             first: u32_at(bytes, 0)?,
             blocks: u32_at(bytes, 4)?,
             process: u32_at(bytes, 8)?,
             code_len: u32_at(bytes, 12)?,
             stretches: u32_at(bytes, 16)?,
-            is_path: u32_at(bytes, 20)?,
+            is_path: sort & 1 != 0,
+            known: (sort >> 16) as u16,
         };
         (head.blocks != 0).then_some(head)
     }

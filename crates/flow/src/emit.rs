@@ -60,7 +60,8 @@ pub(crate) fn emit(
     }
     let entry = region.insns.get(insns.start).map_or(GuestVa(0), |insn| insn.pc);
     let after = walk.known;
-    let piece = Piece { insns: insns.clone(), entry, saves, steps: walk.steps };
+    let known = out.iter().map(|(to, known)| (*to, known.full)).collect();
+    let piece = Piece { insns: insns.clone(), entry, saves, steps: walk.steps, out: known };
     Ok(Emitted { piece, out, after })
 }
 

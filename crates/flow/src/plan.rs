@@ -12,6 +12,7 @@ use crate::insn::{Control, Live, Region};
 use crate::liveness::liveness;
 use crate::options::Options;
 use crate::search::search;
+use crate::set::Set;
 use crate::summary::Summary;
 use crate::{Error, emit};
 
@@ -38,6 +39,8 @@ pub struct Piece {
     pub saves: Vec<SavePoint>,
     /// What replay does.
     pub steps: Vec<Step>,
+    /// Where control can go, and the registers that replay knows there.
+    pub out: Vec<(GuestVa, Set)>,
 }
 
 /// Inserted code that stores registers.

@@ -19,6 +19,7 @@ use super::hash::Fast;
 use super::hot::Hot;
 use super::index::Index;
 use super::items::Items;
+use super::lean::Leaner;
 use super::mangle::reach;
 use super::pages::Pages;
 use super::path::{self, Route};
@@ -58,6 +59,8 @@ pub struct Cache {
     pub items: Items,
     /// What is known of paths.
     pub hot: Hot,
+    /// Paths for whom registers are known.
+    pub leaner: Leaner,
     /// How often the cache was emptied.
     filling: u64,
     /// Whether it is to be emptied as soon as nobody runs in it.
@@ -76,6 +79,11 @@ pub struct Book {
 impl Book {
     fn new() -> Self {
         Self { by_pc: HashMap::default(), jumps: Index::new(), rets: Index::new() }
+    }
+
+    /// The fragment that begins at an address.
+    pub fn by_pc(&self, pc: u64) -> Option<u32> {
+        self.by_pc.get(&pc).copied()
     }
 
     fn clear(&mut self) {
@@ -149,6 +157,7 @@ impl Cache {
             removed: Vec::new(),
             items: Items::default(),
             hot: Hot::new(),
+            leaner: Leaner::default(),
             filling: 1,
             retired: false,
         };
@@ -199,6 +208,7 @@ impl Cache {
         }
         self.exits.iter_mut().for_each(|exit| exit.linked = None);
         self.books.iter_mut().for_each(Book::clear);
+        self.leaner = Leaner::default();
         self.by_page.clear();
         self.removed.clear();
     }
@@ -211,6 +221,7 @@ impl Cache {
         self.exits.clear();
         self.items.clear();
         self.hot = Hot::new();
+        self.leaner = Leaner::default();
         self.retired = false;
         self.filling += 1;
     }
@@ -253,7 +264,8 @@ impl Cache {
                 process: state.process(),
                 code_len: told.code.len() as u32,
                 stretches: told.stretches.len() as u32,
-                is_path: u32::from(told.is_path),
+                is_path: told.is_path,
+                known: told.known,
             };
             trace::describe(head, &told.stretches, &told.code);
             if state.makes_paths() {
@@ -265,34 +277,47 @@ impl Cache {
     /// Makes a path and puts it in the place of the fragment with which it begins: where its blocks begin. Nothing
     /// if it cannot be made.
     pub fn path(&mut self, route: &Route) -> Option<Vec<u64>> {
-        let kind = Kind::Recorded;
         let pc = *route.entries.first()?;
-        let old = self.book(kind).by_pc.get(&pc).copied()?;
+        let old = self.book(Kind::Recorded).by_pc.get(&pc).copied()?;
+        let draft = self.draft_path(route, 0)?;
+        let blocks = draft.blocks();
+        self.remove(old);
+        self.leaner.add(route, &draft);
+        self.place_path(draft, pc);
+        Some(blocks)
+    }
+
+    /// A path, of which the host has been told.
+    pub fn draft_path(&mut self, route: &Route, known: u16) -> Option<Draft> {
+        let pc = *route.entries.first()?;
         let region = self.region_for(pc);
         if sync::is_mark(pc) || self.retired || self.regions[region].left() < ROOM {
             return None;
         }
-        let mut draft = self.draft_path(route, region)?;
+        let mut draft = self.draft_along(route, known, region)?;
         while self.guard(&draft.source) {
-            draft = self.draft_path(route, region)?;
+            draft = self.draft_along(route, known, region)?;
         }
         self.tell(&draft);
-        let blocks = draft.told.iter().flat_map(|told| told.pieces.iter().map(|p| p.0)).collect();
+        Some(draft)
+    }
+
+    /// Places a path.
+    pub fn place_path(&mut self, draft: Draft, pc: u64) -> u32 {
         // Returns go to the pad of the call that was translated last.
         for pad in draft.pads.iter().filter(|pad| pad.kind == PadKind::Ret) {
-            if let Some(at) = self.books[kind as usize].rets.get(pad.tag) {
+            if let Some(at) = self.books[Kind::Recorded as usize].rets.get(pad.tag) {
                 self.removed.push(Pad { kind: PadKind::Ret, tag: pad.tag, at });
             }
         }
-        self.remove(old);
-        self.place(draft, pc, region, kind);
-        Some(blocks)
+        let region = self.region_for(pc);
+        self.place(draft, pc, region, Kind::Recorded)
     }
 
-    fn draft_path(&mut self, route: &Route, region: usize) -> Option<Draft> {
+    fn draft_along(&mut self, route: &Route, known: u16, region: usize) -> Option<Draft> {
         let base = self.regions[region].next().0.next_multiple_of(16);
         let mut around = self.around(region, Kind::Recorded);
-        let path = path::gather(&mut around, route)?;
+        let path = path::gather(&mut around, route, known)?;
         translate_path(&mut around, path, base)
     }
 
@@ -381,7 +406,7 @@ impl Cache {
         Some(at)
     }
 
-    /// Leads an exit straight to a fragment.
+    /// Leads an exit straight to a fragment, or to one for those who know as much as is known there.
     pub fn link(&mut self, number: u64, to: u32) {
         let Some(index) = number.checked_sub(exit::FIRST) else { return };
         let Some(exit) = self.exits.get(index as usize).copied() else { return };
@@ -389,12 +414,31 @@ impl Cache {
         if exit.patch == 0 || exit.linked.is_some() || !from_live {
             return;
         }
+        let to = self.leaner.best(exit.target, exit.known).unwrap_or(to);
+        self.lead(index as u32, to);
+    }
+
+    /// Leads an exit to a fragment, wherever it led before.
+    pub fn lead(&mut self, index: u32, to: u32) {
+        let exit = self.exits[index as usize];
         let start = self.fragments[to as usize].start;
         let near = reach(exit.patch + 4, start).map(|_| start);
         let Some(landing) = near.or_else(|| self.far_jump(exit, start)) else { return };
         self.patch(exit, landing);
         self.exits[index as usize].linked = Some(to);
-        self.fragments[to as usize].incoming.push(index as u32);
+        self.fragments[to as usize].incoming.push(index);
+    }
+
+    /// Leads an exit where it leads if nothing is linked to it.
+    pub fn unlink(&mut self, index: u32) {
+        let exit = self.exits[index as usize];
+        self.patch(exit, exit.stub);
+        self.exits[index as usize].linked = None;
+    }
+
+    /// An exit by its place.
+    pub fn exit_at(&self, index: u32) -> Exit {
+        self.exits[index as usize]
     }
 
     /// An indirect jump with the address beside it, for a fragment in another region; `None` if there
@@ -455,17 +499,16 @@ impl Cache {
         let incoming = std::mem::take(&mut fragment.incoming);
         let pads = std::mem::take(&mut fragment.pads);
         let (pc, kind) = (fragment.pc, fragment.kind as usize);
-        if !fragment.parts.is_empty() {
+        if !fragment.parts.is_empty() && fragment.known == 0 {
             self.hot.forget(pc);
         }
+        let leaner = self.leaner.remove(pc, id);
         if self.books[kind].by_pc.get(&pc) == Some(&id) {
             self.books[kind].by_pc.remove(&pc);
         }
         for index in incoming {
-            let exit = self.exits[index as usize];
-            if exit.linked == Some(id) {
-                self.patch(exit, exit.stub);
-                self.exits[index as usize].linked = None;
+            if self.exits[index as usize].linked == Some(id) {
+                self.unlink(index);
             }
         }
         // Its own exits stay with the fragments to which they lead: a thread may still be inside, and must not come to what has
@@ -480,6 +523,7 @@ impl Cache {
             }
             self.removed.push(pad);
         }
+        leaner.into_iter().for_each(|id| self.remove(id));
     }
 
     /// Copies of all regions, made before a fork for the child.
@@ -521,7 +565,7 @@ impl Cache {
         if written.is_err() {
             sys::die("the code cache is full");
         }
-        self.enter(draft, pc, (region, kind));
+        self.enter(draft, pc, (region, kind), first);
         for index in first..self.exits.len() as u32 {
             if let Some(to) = self.exits[index as usize].linked {
                 self.fragments[to as usize].incoming.push(index);
@@ -538,7 +582,8 @@ impl Cache {
 
     /// Enters a placed draft in the books: one fragment, or two if it ends with a call. They
     /// stand for the same pages, so that neither outlives the other.
-    fn enter(&mut self, draft: Draft, pc: u64, (region, kind): (usize, Kind)) {
+    fn enter(&mut self, draft: Draft, pc: u64, (region, kind): (usize, Kind), first_exit: u32) {
+        let exits = first_exit..self.exits.len() as u32;
         let (base, end) = (draft.emit.base(), draft.emit.base() + draft.emit.offset() as u64);
         let pages = pages_of(&draft.source);
         let (mut sites, mut pads) = (draft.sites, draft.pads);
@@ -564,6 +609,9 @@ impl Cache {
             incoming: Vec::new(),
             pads,
             parts: draft.parts.into_boxed_slice(),
+            known: draft.known,
+            renew: draft.renew.map(|at| base + at as u64),
+            exits: exits.clone(),
             live: true,
             kind,
         };
@@ -580,6 +628,9 @@ impl Cache {
                 incoming: Vec::new(),
                 pads,
                 parts: Box::default(),
+                known: 0,
+                renew: None,
+                exits,
                 live: true,
                 kind,
             };
@@ -595,7 +646,11 @@ impl Cache {
         for &page in pages {
             self.by_page.entry(page).or_default().push(id);
         }
-        self.books[fragment.kind as usize].by_pc.insert(fragment.pc, id);
+        if fragment.known == 0 {
+            self.books[fragment.kind as usize].by_pc.insert(fragment.pc, id);
+        } else {
+            self.leaner.made(fragment.pc, fragment.known, id);
+        }
         self.order[fragment.region].push(id);
         self.fragments.push(fragment);
     }
@@ -609,6 +664,8 @@ impl Cache {
             stub: 0,
             block: open.block,
             linked: None,
+            known: open.known,
+            turns: open.own.is_some(),
             from,
         };
         if let Some(inline) = open.inline {

@@ -26,6 +26,8 @@ pub struct OpenExit {
     /// For a way back to the fragment's own beginning that skips its entry: the offset to which it leads
     /// meanwhile, and the one to which it leads when it is taken out.
     pub own: Option<(usize, usize)>,
+    /// The registers, as bits, that are known behind it.
+    pub known: u16,
 }
 
 /// A way out whose end is still to be written.
@@ -45,15 +47,32 @@ pub struct Cold {
 impl Draft {
     /// A displacement leads to an address of the program.
     pub fn exit(&mut self, patch: usize, target: u64) {
+        self.exit_knowing(patch, target, 0);
+    }
+
+    /// The same where registers are known.
+    fn exit_knowing(&mut self, patch: usize, target: u64, known: u16) {
         let kind = ExitKind::Direct;
         let (patch, inline, block, own) = (Some(patch), None, 0, None);
-        self.exits.push(OpenExit { patch, kind, target, inline, block, own });
+        self.exits.push(OpenExit { patch, kind, target, inline, block, own, known });
+    }
+
+    /// The registers that are known where a path is left behind one of its parts.
+    fn known_behind(&self, part: u8, target: u64) -> u16 {
+        let ways = self.known_out.get(usize::from(part));
+        let way = ways.and_then(|ways| ways.iter().find(|(to, _)| *to == target));
+        way.map_or(0, |(_, known)| *known)
+    }
+
+    /// Whether what is entered with registers that are known can be entered again from a place behind which these are.
+    const fn turns(&self, target: u64, known: u16) -> bool {
+        target == self.pc && self.inner.is_some() && self.known & !known == 0
     }
 
     /// A way out on a condition.
     pub fn exit_if(&mut self, patch: usize, target: u64) {
         if self.now == self.shared && self.is_last() {
-            self.exit(patch, target);
+            self.exit_knowing(patch, target, self.known_behind(self.part, target));
         } else {
             self.cold.push(self.cold(patch, target));
         }
@@ -73,7 +92,8 @@ impl Draft {
     pub fn jump_out(&mut self, target: u64) {
         self.rest = 0;
         self.site(target, Spills::NONE);
-        if self.now != self.shared && target == self.pc && self.inner.is_some() {
+        let known = self.known_behind(self.part, target);
+        if self.now != self.shared && self.turns(target, known) {
             let patch = self.emit.jump();
             self.cold.push(self.cold(patch, target));
             return;
@@ -81,7 +101,7 @@ impl Draft {
         self.unsettle();
         self.site(target, Spills::NONE);
         let patch = self.emit.jump();
-        self.exit(patch, target);
+        self.exit_knowing(patch, target, known);
     }
 
     /// The ends of ways out that must move the trace's address back, or say that not all of a path was run.
@@ -91,6 +111,7 @@ impl Draft {
             (self.now, self.lost, self.rest, self.part) = (self.home, 0, 0, part);
             self.calls = calls;
             let is_last = self.is_last();
+            let known = self.known_behind(part, target);
             if let Some(miss) = miss {
                 self.emit.land(patch);
                 self.missed(target, miss);
@@ -103,12 +124,12 @@ impl Draft {
             self.site(target, Spills::NONE);
             self.make_up_calls();
             let jump = self.emit.jump();
-            self.exit(jump, target);
-            match self.inner.filter(|_| target == self.pc && is_last) {
+            self.exit_knowing(jump, target, known);
+            match self.inner.filter(|_| self.turns(target, known) && is_last) {
                 Some(inner) => {
                     let (kind, own) = (ExitKind::Direct, Some((inner, start)));
                     let (patch, inline, block) = (Some(patch), None, 0);
-                    self.exits.push(OpenExit { patch, kind, target, inline, block, own });
+                    self.exits.push(OpenExit { patch, kind, target, inline, block, own, known });
                 }
                 None => self.emit.fix32(patch, (start - (patch + 4)) as u32),
             }
@@ -134,7 +155,8 @@ impl Draft {
     pub fn leave_for(&mut self, kind: ExitKind, target: u64, block: u32) {
         self.unsettle();
         let inline = Some(self.emit.offset());
-        self.exits.push(OpenExit { patch: None, kind, target, inline, block, own: None });
+        let (patch, own, known) = (None, None, 0);
+        self.exits.push(OpenExit { patch, kind, target, inline, block, own, known });
         self.emit.leave(0);
     }
 }

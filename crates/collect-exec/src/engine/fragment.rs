@@ -2,6 +2,8 @@
 //! program's.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::ops::Range;
+
 use super::home::Home;
 
 /// Which registers of the program lie in the context instead of the processor.
@@ -122,6 +124,12 @@ pub struct Fragment {
     pub pads: Vec<Pad>,
     /// Its parts, if it is a path.
     pub parts: Box<[Part]>,
+    /// The registers, as bits, that must be known where it is entered.
+    pub known: u16,
+    /// Where it is given up if they are, and the buffer has no room for it.
+    pub renew: Option<u64>,
+    /// Its exits.
+    pub exits: Range<u32>,
     /// Whether it can still be entered.
     pub live: bool,
     /// Its kind.
@@ -195,6 +203,10 @@ pub struct Exit {
     pub block: u32,
     /// The fragment to which it is linked.
     pub linked: Option<u32>,
+    /// The registers, as bits, that are known behind it.
+    pub known: u16,
+    /// Whether it leads back to its fragment's beginning and skips the entry, as long as nothing else is linked to it.
+    pub turns: bool,
     /// The fragment that it leaves.
     pub from: u32,
 }

@@ -90,12 +90,33 @@ impl State {
                 made += 1;
             }
         }
+        for (from, to) in pairs(&ran, least) {
+            if made >= sample / BLOCKS_PER_PATH {
+                break;
+            }
+            let blocks = cache.follow(from, to);
+            cache.hot.known += blocks;
+            made += usize::from(blocks > 0);
+        }
         cache.hot.period = if made > 0 { 1 } else { (cache.hot.period * 2).min(LONGEST) };
         cache.hot.wait = cache.hot.period;
         let ended = sys::now();
         cache.hot.not_before = ended + (SHARE - 1) * ended.saturating_sub(begun);
         self.forget_removed(&mut cache);
     }
+}
+
+/// Which items often come behind which, by where they begin; the most frequent first.
+fn pairs(ran: &[Ran], least: usize) -> Vec<(u64, u64)> {
+    let begun: Vec<u64> =
+        ran.iter().filter(|block| block.begins).map(|block| block.entry).collect();
+    let both = begun.iter().zip(begun.iter().skip(1)).map(|(from, to)| (*from, *to));
+    let mut pairs: Vec<(u64, u64)> = both.filter(|(from, to)| *from != 0 && *to != 0).collect();
+    pairs.sort_unstable();
+    let same = pairs.chunk_by(|a, b| a == b).filter(|same| same.len() >= least);
+    let mut often: Vec<(usize, (u64, u64))> = same.map(|same| (same.len(), same[0])).collect();
+    often.sort_unstable_by_key(|(count, pair)| (Reverse(*count), *pair));
+    often.into_iter().map(|(_, pair)| pair).collect()
 }
 
 /// Makes a path; its blocks, if that could be done.
@@ -316,6 +337,19 @@ mod tests {
         assert_eq!(found, ["abxyz", "zabxyz", "cdzabxyz"]);
         // What begins seldom but for that begins no path.
         assert_eq!(made(&format!("{}XBCXBC", "ABC".repeat(9)), 6, 40), ["bca"]);
+    }
+
+    #[test]
+    fn what_often_comes_behind_an_item_is_found() {
+        let letters = |(from, to): (u64, u64)| (char::from(from as u8), char::from(to as u8));
+        let found = |blocks: &str, least| -> Vec<(char, char)> {
+            pairs(&ran(blocks), least).into_iter().map(letters).collect()
+        };
+        // Whatever lies between, as long as it is part of an item.
+        assert_eq!(found("AbcDAbDADABAB", 3), [('a', 'd'), ('d', 'a')]);
+        assert_eq!(found("AbcDAbDADABAB", 2), [('a', 'd'), ('d', 'a'), ('a', 'b')]);
+        // Across anything else nothing is known.
+        assert_eq!(found("A.A.A.A", 1), []);
     }
 
     #[test]

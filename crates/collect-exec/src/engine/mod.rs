@@ -31,6 +31,7 @@ mod index;
 mod inserted;
 mod items;
 mod lanes;
+mod lean;
 mod lock;
 mod mangle;
 mod maps;

@@ -38,16 +38,18 @@ pub struct Path {
     pub plan: Plan,
     /// Which of its instructions are calls from which it does not return.
     pub calls: Vec<usize>,
+    /// The registers, as bits, that must be known where it is entered.
+    pub known: u16,
 }
 
-/// What stands along a route, as far as it can be one path; nothing if that is no more than its first block.
-pub fn gather(around: &mut dyn Surroundings, route: &Route) -> Option<Path> {
+/// What stands along a route, as far as it can be one path, for who knows these registers; nothing if that is no more than its first block.
+pub fn gather(around: &mut dyn Surroundings, route: &Route, known: u16) -> Option<Path> {
     let mut insns = along(around, route);
     loop {
         let (len, calls) = calls(&insns);
         insns.truncate(len);
         let insts: Vec<Inst> = insns.iter().filter_map(|d| d.inst).collect();
-        let plan = plan::plan_path(&insts)?;
+        let plan = plan::plan_path(&insts, known)?;
         let mut words = 0;
         let fits = |piece: &&Piece| {
             words += piece.words();
@@ -56,7 +58,7 @@ pub fn gather(around: &mut dyn Surroundings, route: &Route) -> Option<Path> {
         match plan.pieces.iter().take(Chain::MOST_BLOCKS).take_while(fits).last() {
             Some(last) if last.insns.end < insns.len() => insns.truncate(last.insns.end),
             Some(_) if plan.pieces.len() > 1 || goes_on(&insns, route) => {
-                return Some(Path { insns, plan, calls });
+                return Some(Path { insns, plan, calls, known });
             }
             _ => return None,
         }

@@ -153,7 +153,7 @@ impl Probes {
                         return false;
                     }
                 }
-                offset += save.stores.iter().map(|s| width(s.width)).sum::<usize>();
+                offset += point.bytes();
             }
         }
         true
@@ -226,12 +226,22 @@ struct Point<'a> {
 }
 
 impl Point<'_> {
+    /// Bytes of its words.
+    fn bytes(&self) -> usize {
+        self.save.stores.iter().map(|s| width(s.width)).sum()
+    }
+
     fn first(&self, draft: &mut Draft, identifier: u32) -> bool {
         let len = self.whole;
         let Some((pointer, kept)) = self.begin(draft, 0) else { return false };
+        let asks = draft.known != 0 && self.offset + self.bytes() < len;
         let emit = &mut draft.emit;
         store_tag(emit, pointer, identifier);
         self.stores(emit, pointer, self.offset as i32);
+        if asks {
+            // The buffer's end is noticed here or not at all.
+            ask_for_room(emit, pointer, len as i32);
+        }
         advance(emit, pointer, len as i32);
         if kept != Kept::Home {
             emit.save(at::BUFFER, pointer);
@@ -311,6 +321,14 @@ pub fn operand(emit: &mut Emit, reg: u8, pointer: Gp, offset: i32) {
             emit.raw(&offset.to_le_bytes());
         }
     }
+}
+
+/// `mov dword [pointer + len - 4], 0`, where something else is stored later.
+fn ask_for_room(emit: &mut Emit, pointer: Gp, len: i32) {
+    prefix(emit, pointer);
+    emit.raw(&[0xc7]);
+    operand(emit, 0, pointer, len - TAG as i32);
+    emit.raw(&0_u32.to_le_bytes());
 }
 
 fn prefix(emit: &mut Emit, pointer: Gp) {

@@ -250,6 +250,22 @@ pub fn overflow(ctx: &mut Ctx, begun: u64) {
     ctx.buffer += begun;
 }
 
+/// The buffer has no room for a record of which nothing counts yet: the next one begins anew.
+pub fn renew(ctx: &mut Ctx) {
+    if ctx.buffer_index != NONE {
+        let start = start_of(ctx.buffer_index);
+        let len = end_of(ctx.buffer_index).saturating_sub(ctx.buffer) as usize;
+        // SAFETY: what this thread has stored, which nobody changes meanwhile; and what is left of its buffer, where nobody is to find
+        // the beginning of a record.
+        let stored = unsafe {
+            (ctx.buffer as *mut u8).write_bytes(0, len);
+            std::slice::from_raw_parts(start as *const u8, (ctx.buffer - start) as usize)
+        };
+        state::get().look_for_paths(stored);
+    }
+    next(ctx);
+}
+
 /// A thread goes on elsewhere, and will not store what is still to be stored of the record that it began last, which has so many bytes: if that
 /// reaches beyond the buffer's end, it moves to the next one.
 pub fn settle(ctx: &mut Ctx, begun: u64) {

@@ -29,7 +29,7 @@ use super::path::Path;
 use super::probe::Probes;
 use super::sift::{self, Stub};
 use super::superblock::{self, Decoded};
-use super::{gates, native, sync};
+use super::{gates, lean, native, sync};
 use crate::words::Stretch;
 
 /// The number of the interrupt by which 32-bit programs call the kernel.
@@ -107,6 +107,14 @@ pub struct Draft {
     /// The parts of a path, and the one at the present place.
     pub parts: Vec<Part>,
     pub part: u8,
+    /// The registers, as bits, that must be known where a path is entered.
+    pub known: u16,
+    /// Those that are known where each part of a path can be left, by where that leads.
+    pub known_out: Vec<Vec<(u64, u16)>>,
+    /// Those that a path stores.
+    pub stores: u16,
+    /// Where a path that needs registers is given up, because the buffer has no room for it.
+    pub renew: Option<usize>,
     /// Bytes of the record that is begun, if one is.
     pub begun: u16,
     /// Calls inside a path from which nobody has returned yet.
@@ -124,8 +132,9 @@ pub struct Draft {
 pub struct Told {
     /// Where it is.
     pub stretches: Vec<Stretch>,
-    /// Whether it is a path.
+    /// Whether it is a path, and the registers that must be known where it is entered.
     pub is_path: bool,
+    pub known: u16,
     /// Identifier of its first block.
     pub first: u32,
     /// Its blocks: where each begins, and how many bytes it stores.
@@ -148,7 +157,8 @@ impl Told {
             }
         }
         let code = insns.iter().flat_map(|d| d.bytes().iter().copied()).collect();
-        Self { stretches, is_path: false, first, pieces, length: Length::Words, code }
+        let (is_path, known, length) = (false, 0, Length::Words);
+        Self { stretches, is_path, known, first, pieces, length, code }
     }
 }
 
@@ -225,8 +235,9 @@ pub fn translate(
 
 /// Translates a path for the cache address `base`; nothing if that cannot be done.
 pub fn translate_path(around: &mut dyn Surroundings, path: Path, base: u64) -> Option<Draft> {
-    let Path { insns, plan, calls } = path;
+    let Path { insns, plan, calls, known } = path;
     let pc = insns.first()?.insn.ip();
+    let (known_out, stores) = (lean::known_out(&plan), lean::stores(&plan));
     let inserted = Inserted::Probes(Probes::along(around, plan));
     let mut draft = Draft::new(around, &insns, (pc, base));
     if let Inserted::Probes(probes) = &inserted {
@@ -235,12 +246,19 @@ pub fn translate_path(around: &mut dyn Surroundings, path: Path, base: u64) -> O
         draft.part = (draft.parts.len() - 1) as u8;
     }
     draft.real_calls = calls;
+    (draft.known, draft.known_out, draft.stores) = (known, known_out, stores);
+    if known != 0 && draft.home.register().is_none() {
+        return None;
+    }
     draft.site(pc, Spills::NONE);
     draft.settle();
     draft.inner = (draft.home != draft.shared).then(|| draft.emit.offset());
     draft.all(around, &insns, &inserted);
     draft.cold_exits();
-    draft.told.extend(inserted.told(&insns));
+    if known != 0 {
+        draft.give_up();
+    }
+    draft.told.extend(inserted.told(&insns).map(|told| Told { known, ..told }));
     let is_whole = !draft.exits.iter().any(|exit| exit.kind != ExitKind::Direct);
     is_whole.then_some(draft)
 }
@@ -272,6 +290,10 @@ impl Draft {
             cold: Vec::new(),
             parts: Vec::new(),
             part: 0,
+            known: 0,
+            known_out: Vec::new(),
+            stores: 0,
+            renew: None,
             begun: 0,
             calls: 0,
             real_calls: Vec::new(),
@@ -476,7 +498,8 @@ impl Draft {
             emit.leave(0);
         });
         let (kind, inline) = (ExitKind::Count, Some(inline));
-        self.exits.push(OpenExit { patch: None, kind, target: pc, inline, block: 0, own: None });
+        let (patch, target, block, own, known) = (None, pc, 0, None, 0);
+        self.exits.push(OpenExit { patch, kind, target, inline, block, own, known });
     }
 
     /// Counts the block that begins with instruction `i`, if one does.

@@ -89,6 +89,7 @@ pub struct Book {
 #[derive(Debug)]
 struct Coded {
     is_path: bool,
+    known: u16,
     /// Where its stretches are, and how long.
     stretches: Box<[(u64, u32)]>,
     /// Its blocks, one behind the other.
@@ -104,7 +105,7 @@ impl Coded {
             let own = rest.strip_prefix(&*block.code);
             own.inspect(|later| rest = later).is_some()
         };
-        self.is_path == (head.is_path != 0)
+        (self.is_path, self.known) == (head.is_path, head.known)
             && self.blocks.len() == head.blocks as usize
             && stretches
                 .iter()
@@ -170,9 +171,10 @@ impl Book {
 
     fn add(&mut self, described: &Described<'_>) -> Option<()> {
         let Described { head, stretches, .. } = described;
-        let is_path = head.is_path != 0;
+        let (is_path, known) = (head.is_path, head.known);
         // Who runs blocks knows them apart by their ways.
-        let key = (self.uses == Uses::Tells).then(|| self.hash.hash_one((is_path, stretches)));
+        let sort = (is_path, known);
+        let key = (self.uses == Uses::Tells).then(|| self.hash.hash_one((sort, stretches)));
         let told = key.and_then(|key| self.codes.get(&key)).filter(|told| told.is(described));
         let blocks = match told {
             Some(told) => told.blocks.clone(),
@@ -181,7 +183,7 @@ impl Book {
                 if let Some(key) = key {
                     let stretches = stretches.iter().map(|(pc, code)| (*pc, code.len() as u32));
                     let (stretches, blocks) = (stretches.collect(), blocks.clone());
-                    self.codes.insert(key, Coded { is_path, stretches, blocks });
+                    self.codes.insert(key, Coded { is_path, known, stretches, blocks });
                 }
                 blocks
             }
@@ -190,20 +192,20 @@ impl Book {
         if self.blocks.len() < last {
             self.blocks.resize(last, None);
         }
-        for (i, (identifier, known)) in (head.first..).zip(&blocks).enumerate() {
-            let sort = match known.varies {
+        for (i, (identifier, block)) in (head.first..).zip(&blocks).enumerate() {
+            let sort = match block.varies {
                 Varies::No => Sort::Plain,
                 Varies::Stored(_) => Sort::Records,
                 Varies::Told => Sort::Told,
             };
-            let mut brief = Brief::new(known.entry, known.first_way, known.len() as u32, sort);
-            // No item begins inside a path.
-            brief.goes_on = i > 0 && !is_path;
+            let mut brief = Brief::new(block.entry, block.first_way, block.len() as u32, sort);
+            // No item begins inside a path; one that needs registers comes behind another.
+            brief.goes_on = if is_path { known != 0 } else { i > 0 };
             match self.uses {
-                Uses::Runs => self.flat.add(identifier, &known.steps, brief),
+                Uses::Runs => self.flat.add(identifier, &block.steps, brief),
                 Uses::Tells => self.flat.name(identifier, brief),
             }
-            self.blocks[identifier as usize] = Some(Arc::clone(known));
+            self.blocks[identifier as usize] = Some(Arc::clone(block));
         }
         if is_path { self.add_chains(head.first, blocks.len()) } else { Some(()) }
     }
@@ -212,8 +214,10 @@ impl Book {
     fn plan(&mut self, described: &Described<'_>) -> Option<Vec<Arc<Known>>> {
         let &Described { head, ref stretches, mut code } = described;
         let insts = decode_all(stretches)?;
-        let is_path = head.is_path != 0;
-        let plan = if is_path { plan_path(&insts)? } else { plan_superblock(&insts)? };
+        let plan = match head.is_path {
+            true => plan_path(&insts, head.known)?,
+            false => plan_superblock(&insts)?,
+        };
         let is_long = |piece: &Piece| piece.steps.len() > MAX_STEPS;
         let as_told = plan.pieces.len() == head.blocks as usize;
         if insts.len() > MOST_INSNS || !as_told || plan.pieces.iter().any(is_long) {
@@ -252,7 +256,8 @@ impl Book {
     /// special about one of them.
     fn add_chains(&mut self, first: u32, blocks: usize) -> Option<()> {
         let blocks = u16::try_from(blocks).ok()?;
-        let (entry, mut len) = (self.flat.get(first)?.entry, 0);
+        let &Brief { entry, goes_on, .. } = self.flat.get(first)?;
+        let mut len = 0;
         for i in 0..blocks {
             let block = first + u32::from(i);
             let brief = self.flat.get(block).filter(|brief| brief.sort == Sort::Plain)?;
@@ -260,7 +265,9 @@ impl Book {
             let Some(before) = i.checked_sub(1) else { continue };
             let back = blocks.checked_add(before)?;
             let identifier = first + u32::from(back);
-            self.flat.name(identifier, Brief::new(entry, 0, len, Sort::Records));
+            let mut chain = Brief::new(entry, 0, len, Sort::Records);
+            chain.goes_on = goes_on;
+            self.flat.name(identifier, chain);
             let at = identifier as usize;
             if self.chains.len() <= at {
                 self.chains.resize(at + 1, Links::default());
@@ -301,7 +308,15 @@ mod tests {
 
     fn tell(book: &mut Book, first: u32, pc: u64, code: &[u8]) {
         let (blocks, process, code_len) = (1, first, code.len() as u32);
-        let head = RoadmapHead { first, blocks, process, code_len, stretches: 1, is_path: 0 };
+        let head = RoadmapHead {
+            first,
+            blocks,
+            process,
+            code_len,
+            stretches: 1,
+            is_path: false,
+            known: 0,
+        };
         book.add(&Described { head, stretches: vec![(pc, code)], code }).unwrap();
     }
 
@@ -330,16 +345,18 @@ mod tests {
         let mut book = Book::new(Uses::Tells);
         tell(&mut book, 1, 0x1000, CODE);
         let told = book.codes.drain().next().unwrap().1;
-        let is = |pc, code: &[u8], is_path, blocks| {
+        let is = |pc, code: &[u8], (is_path, known), blocks| {
             let (first, process, code_len) = (1, 0, code.len() as u32);
-            let head = RoadmapHead { first, blocks, process, code_len, stretches: 1, is_path };
+            let stretches = 1;
+            let head = RoadmapHead { first, blocks, process, code_len, stretches, is_path, known };
             told.is(&Described { head, stretches: vec![(pc, code)], code })
         };
-        assert!(is(0x1000, CODE, 0, 1));
-        assert!(!is(0x1001, CODE, 0, 1));
-        assert!(!is(0x1000, CODE, 1, 1));
-        assert!(!is(0x1000, CODE, 0, 2));
-        assert!(!is(0x1000, &CODE[..4], 0, 1));
-        assert!(!is(0x1000, &[0x53, 0x48, 0x8b, 0x1f, 0x90], 0, 1));
+        assert!(is(0x1000, CODE, (false, 0), 1));
+        assert!(!is(0x1001, CODE, (false, 0), 1));
+        assert!(!is(0x1000, CODE, (true, 0), 1));
+        assert!(!is(0x1000, CODE, (false, 8), 1));
+        assert!(!is(0x1000, CODE, (false, 0), 2));
+        assert!(!is(0x1000, &CODE[..4], (false, 0), 1));
+        assert!(!is(0x1000, &[0x53, 0x48, 0x8b, 0x1f, 0x90], (false, 0), 1));
     }
 }

@@ -29,22 +29,23 @@ pub fn is_flexible(inst: &Inst) -> bool {
 /// Plans consecutive instructions that are entered at the first alone. `None` if the planner
 /// cannot; then each instruction by itself still can be.
 pub fn plan_superblock(insts: &[Inst]) -> Option<Plan> {
-    plan_line(&region(insts), &Level::Flow.into(), Slot(0)).ok()
+    plan_line(&region(insts, Set::EMPTY), &Level::Flow.into(), Slot(0)).ok()
 }
 
-/// Plans the instructions of a path, in the order in which they are run. `None` if the planner cannot.
-pub fn plan_path(insts: &[Inst]) -> Option<Plan> {
-    plan_along(&region(insts), &Level::Flow.into(), Slot(0)).ok()
+/// Plans the instructions of a path, in the order in which they are run, for who knows these general registers when it is entered.
+/// `None` if the planner cannot.
+pub fn plan_path(insts: &[Inst], known: u16) -> Option<Plan> {
+    plan_along(&region(insts, Set(known.into())), &Level::Flow.into(), Slot(0)).ok()
 }
 
-fn region(insts: &[Inst]) -> Region {
+fn region(insts: &[Inst], known: Set) -> Region {
     let mut scratch = Scratch::new();
     Region {
         insns: insts.iter().map(|inst| lift_with(inst, &mut scratch)).collect(),
         entries: insts.first().map(Inst::pc).into_iter().chain(indirect_tails(insts)).collect(),
         takeable: TAKEABLE,
         frame: FRAME,
-        known_outside: Set::only(FS).or(Set::only(GS)).or(Set::only(STACK)),
+        known_outside: Set::only(FS).or(Set::only(GS)).or(Set::only(STACK)).or(known),
         strange: Vec::new(),
         live_outside: Live { registers: Set::ALL, flags: 0xff },
     }

@@ -320,11 +320,11 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: P
     let found = if places::is_cache(rip) {
         let cache = state::get().cache.lock();
         let found = cache.holding(rip).and_then(|f| Some((f.site(rip)?, f)));
-        found.map(|(site, f)| (site, f.part(site), f.base))
+        found.map(|(site, f)| (site, f.part(site), f.base, f.renew))
     } else {
         None
     };
-    let Some((site, part, base)) = found else { lost(rip, &pending) };
+    let Some((site, part, base, renew)) = found else { lost(rip, &pending) };
     if pending.number == libc::SIGFPE || pending.number == libc::SIGILL {
         pending.info[2] = site.pc;
     }
@@ -334,11 +334,15 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: P
         if let Some(pointer) = pointer {
             ctx.buffer = greg(uc, pointer);
         }
-        trace::overflow(ctx, u64::from(site.begun));
+        match renew {
+            Some(_) => trace::renew(ctx),
+            None => trace::overflow(ctx, u64::from(site.begun)),
+        }
         if let Some(pointer) = pointer {
             set_greg(uc, pointer, ctx.buffer as i64);
         }
-        set_greg(uc, REG_RIP, (base + u64::from(site.offset)) as i64);
+        let again = base + u64::from(site.offset);
+        set_greg(uc, REG_RIP, renew.unwrap_or(again) as i64);
         return;
     }
     let flags = greg(uc, REG_EFL) as i64;

@@ -1,8 +1,8 @@
 //! Paths against superblocks, and both against what ran.
 //!
 //! A small program is run by a few lines here that know what its instructions do. What the engine would store of such a run is made
-//! twice, with paths and without, by going along the plans with the registers that the program had. Whatever a sink takes,
-//! it must hear what ran.
+//! twice, with paths and without, by going along the plans with the registers that the program had. Where one path comes behind another it
+//! is mostly a lean one, which needs what is known there. Whatever a sink takes, it must hear what ran.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -299,6 +299,8 @@ fn truth(ran: &[Ran]) -> Vec<Heard> {
 struct Unit {
     first: u32,
     is_path: bool,
+    /// The registers that a lean path needs.
+    known: u16,
     pcs: Vec<u64>,
     plan: ichnos_flow::Plan,
 }
@@ -317,11 +319,13 @@ impl<'a> Engine<'a> {
         Self { code, units: Vec::new(), roadmap: Vec::new(), next: 1, has_paths }
     }
 
-    /// The number of the unit to run from an address on.
-    fn unit(&mut self, pc: u64, numbers: &mut Numbers) -> usize {
+    /// The number of the unit to run from an address on, where these registers are known.
+    fn unit(&mut self, pc: u64, known: u16, numbers: &mut Numbers) -> usize {
         let path = PATHS.iter().find(|path| path[0].0 == pc);
         let path = path.filter(|_| self.has_paths && numbers.below(6) != 0);
-        let is = |unit: &Unit| unit.pcs[0] == pc && unit.is_path == path.is_some();
+        let known = if path.is_some() && numbers.below(4) != 0 { known } else { 0 };
+        let key = (pc, path.is_some(), known);
+        let is = |unit: &Unit| (unit.pcs[0], unit.is_path, unit.known) == key;
         if let Some(known) = self.units.iter().position(is) {
             return known;
         }
@@ -332,7 +336,7 @@ impl<'a> Engine<'a> {
             }
             None => self.line(pc),
         };
-        self.add(&lines, path.is_some());
+        self.add(&lines, path.is_some(), known);
         self.units.len() - 1
     }
 
@@ -357,9 +361,10 @@ impl<'a> Engine<'a> {
         decode_all(&all).unwrap()
     }
 
-    fn add(&mut self, pcs: &[u64], is_path: bool) {
+    fn add(&mut self, pcs: &[u64], is_path: bool, known: u16) {
         let insts = self.insts(pcs);
-        let plan = if is_path { plan_path(&insts) } else { plan_superblock(&insts) }.unwrap();
+        let plan =
+            if is_path { plan_path(&insts, known) } else { plan_superblock(&insts) }.unwrap();
         let (mut stretches, mut code) = (Vec::<Stretch>::new(), Vec::<u8>::new());
         for pc in pcs {
             let (pc, bytes) = (*pc, &self.code[pc].0);
@@ -371,25 +376,25 @@ impl<'a> Engine<'a> {
         }
         let (first, blocks) = (self.next, plan.pieces.len() as u32);
         let (code_len, count) = (code.len() as u32, stretches.len() as u32);
-        let is = u32::from(is_path);
+        let process = 0;
         let head =
-            RoadmapHead { first, blocks, process: 0, code_len, stretches: count, is_path: is };
+            RoadmapHead { first, blocks, process, code_len, stretches: count, is_path, known };
         self.roadmap.extend(head.to_bytes());
         self.roadmap.extend(stretches.iter().flat_map(|stretch| stretch.to_bytes()));
         self.roadmap.extend(code);
         self.roadmap.resize(self.roadmap.len().next_multiple_of(8), 0);
         self.next += if is_path { 2 * blocks - 1 } else { blocks };
-        self.units.push(Unit { first, is_path, pcs: pcs.to_vec(), plan });
+        self.units.push(Unit { first, is_path, known, pcs: pcs.to_vec(), plan });
     }
 
-    /// The items that a run stores.
+    /// The items that a run stores; lean paths in one piece with those that they come behind.
     fn items(&mut self, ran: &[Ran], numbers: &mut Numbers) -> Vec<Vec<u8>> {
         let first = &ran[0].before;
         let base = (words::FS_BASE, first[usize::from(FS.0)]);
         let mut items = vec![event(words::STACK, first[RSP]), event(base.0, base.1)];
-        let mut rest = ran;
+        let (mut rest, mut known) = (ran, 0);
         while let Some(one) = rest.first() {
-            let unit = self.unit(one.pc, numbers);
+            let unit = self.unit(one.pc, known, numbers);
             let unit = &self.units[unit];
             let mut len = 0;
             for (one, pc) in rest.iter().zip(&unit.pcs) {
@@ -403,8 +408,13 @@ impl<'a> Engine<'a> {
             }
             let (now, later) = rest.split_at(len);
             rest = later;
-            items.extend(unit.items(now, numbers));
+            let mut stored = unit.items(now, numbers);
+            if unit.known != 0 {
+                items.last_mut().unwrap().extend(stored.remove(0));
+            }
+            items.extend(stored);
             let last = now.last().unwrap();
+            known = unit.known_behind(now.len() - 1, last);
             items.extend(last.stack.filter(|_| !last.cut).map(|stack| event(words::STACK, stack)));
             if last.cut {
                 items.push(event(words::CUT, last.pc));
@@ -421,6 +431,16 @@ impl<'a> Engine<'a> {
 }
 
 impl Unit {
+    /// The registers that are known behind an instruction with which a path was left.
+    fn known_behind(&self, insn: usize, last: &Ran) -> u16 {
+        if !self.is_path || last.cut || last.left {
+            return 0;
+        }
+        let piece = self.plan.pieces.iter().find(|piece| piece.insns.contains(&insn)).unwrap();
+        let way = piece.out.iter().find(|(to, _)| to.0 == last.next);
+        way.map_or(0, |(_, known)| known.0 as u16 & !(1 << RSP))
+    }
+
     /// The items of an execution of its first instructions.
     fn items(&self, ran: &[Ran], numbers: &mut Numbers) -> Vec<Vec<u8>> {
         let pieces = self.plan.pieces.iter().take_while(|piece| piece.insns.start < ran.len());
@@ -677,7 +697,7 @@ const FORMS: [Form; 3] = [Form::Records, Form::Blocks, Form::Raw];
 #[test]
 fn paths_are_heard_as_superblocks_are() {
     let code = program();
-    let mut chains = HashSet::new();
+    let (mut chains, mut lean) = (HashSet::new(), HashSet::new());
     for seed in 0..60 {
         let mut numbers = Numbers(seed);
         let ran = run(&code, 1500, &mut numbers);
@@ -701,12 +721,15 @@ fn paths_are_heard_as_superblocks_are() {
                 let ears = heard(form, &engine.roadmap, &buffers);
                 assert!(ears.heard[&0] == expected(form, &truth), "{seed} {has_paths} {form:?}");
                 assert!(has_paths || ears.chains.is_empty());
+                lean.extend(engine.units.iter().map(|unit| (unit.pcs[0], unit.known)));
                 chains.extend(ears.chains.into_values().map(|blocks| blocks.len()));
             }
         }
     }
     // All blocks of the first path, and any number of its first ones.
     assert_eq!(chains, (2..=7).collect::<HashSet<_>>());
+    // The first path comes behind itself by two exits.
+    assert!(lean.iter().filter(|(pc, known)| (*pc, *known != 0) == (A, true)).count() >= 2);
 }
 
 /// A short run, cut into two buffers at every place, and into a buffer for each item.
@@ -764,7 +787,7 @@ fn cut_chains_are_not_told() {
     let code = program();
     let mut numbers = Numbers(3);
     let mut engine = Engine::new(&code, true);
-    engine.unit(Z, &mut numbers);
+    engine.unit(Z, 0, &mut numbers);
     let unit = engine.units.iter().find(|unit| unit.is_path).unwrap();
     let mut ran = Vec::new();
     let mut registers = [0x100_0000; 18];
