@@ -202,8 +202,12 @@ impl<S: Sink> Out<'_, S> {
         loop {
             let Some(sifted) = &mut self.sifted else { return Ok(Ok(())) };
             let step = sifted.read(id.0, bytes, &mut at);
-            let certain = matches!(step, Ok(Step::Told(_)));
-            let stays = if certain { Stays::All } else { Stays::AllButLast };
+            let stays = match &step {
+                // A buffer begins with it, and may begin between what an instruction tells and its fault.
+                Ok(Step::Told(Told::Time(_))) => Stays::AllButLast,
+                Ok(Step::Told(_)) => Stays::All,
+                _ => Stays::AllButLast,
+            };
             let lines = sifted.take_lines(id.0, stays);
             self.lines(id, &lines)?;
             match step {

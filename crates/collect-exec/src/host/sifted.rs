@@ -39,16 +39,16 @@ type Piece = (Arc<[Held]>, Range<usize>);
 struct Sifting {
     /// What was told, and what was counted but did not run.
     not_held: Held,
-    /// The lines told. The last ones may be taken back, until something else is told.
+    /// The lines told. The last ones may be taken back, until something else is told than the time.
     lines: Vec<Line>,
 }
 
 /// Which lines cannot be taken back any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stays {
-    /// All: something else has been told.
+    /// All: something else has been told, and no instruction is under way.
     All,
-    /// All but the last ones.
+    /// All but the last ones. The time comes before them then.
     AllButLast,
 }
 
@@ -265,3 +265,6 @@ fn add(to: &mut Held, what: &Held, times: u64) {
     to.loads = to.loads.wrapping_add(what.loads.wrapping_mul(times));
     to.stores = to.stores.wrapping_add(what.stores.wrapping_mul(times));
 }
+
+#[cfg(test)]
+mod tests;

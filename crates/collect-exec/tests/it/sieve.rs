@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use ichnos_base::{Batch, Gone, Held, Known, Line, Lines, Record, Sieve, Sink, ThreadId, Use};
-use ichnos_collect_exec::{Launch, Record as What, Vdso};
+use ichnos_collect_exec::{Launch, Paths, Record as What, Vdso};
 
 use super::{Link, PINNED, guest};
 
@@ -189,13 +189,18 @@ impl Sink for Machine {
 }
 
 fn run(program: &Path, machine: Machine, what: What) -> Machine {
-    run_padded(program, machine, what, "")
+    run_padded(program, machine, (what, Paths::default()), "")
 }
 
 /// Runs a program with something in its environment.
-fn run_padded(program: &Path, mut machine: Machine, what: What, pad: &str) -> Machine {
+fn run_padded(
+    program: &Path,
+    mut machine: Machine,
+    (what, paths): (What, Paths),
+    pad: &str,
+) -> Machine {
     let mut launch = Launch::new(program);
-    launch.record(what).vdso(Vdso::Hidden);
+    launch.record(what).paths(paths).vdso(Vdso::Hidden);
     let command = launch.command();
     command
         .env_clear()
@@ -241,16 +246,26 @@ fn a_sieve_changes_no_count() {
     }
 }
 
-/// The same wherever the stack lies: what a function saves there may begin and end anywhere in a line.
+/// The same wherever the stack lies: what a function saves there may begin and end anywhere in a line, and buffers may end
+/// anywhere in what is told. They are small where many paths would be made.
 #[test]
 fn a_sieve_changes_no_count_wherever_the_stack_lies() {
-    let program = guest("small", Link::Dynamic);
-    for pad in (0..64).step_by(8) {
-        let pad = "x".repeat(pad);
-        let machine = || Machine::new([4, 3], 2, Known::All);
-        let whole = run_padded(&program, machine(), What::All, &pad);
-        let sifted = run_padded(&program, machine(), What::Sifted(machine().sieve), &pad);
-        assert_eq!(sifted.counts(), whole.counts(), "{} bytes", pad.len());
+    for (name, link, sets, ways) in [
+        ("small", Link::Dynamic, [4, 3], 2),
+        ("small", Link::Static, [0, 0], 4),
+        ("varying", Link::Static, [0, 0], 4),
+        ("faults", Link::Static, [0, 0], 4),
+        ("jit", Link::Static, [0, 0], 4),
+    ] {
+        let program = guest(name, link);
+        for pad in (0..64).step_by(8) {
+            let pad = "x".repeat(pad);
+            let machine = || Machine::new(sets, ways, Known::All);
+            let counts =
+                |what| run_padded(&program, machine(), (what, Paths::Eager), &pad).counts();
+            let sifted = counts(What::Sifted(machine().sieve));
+            assert_eq!(sifted, counts(What::All), "{name}, {} bytes", pad.len());
+        }
     }
 }
 
