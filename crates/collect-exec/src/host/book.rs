@@ -161,14 +161,18 @@ impl Book {
         }
     }
 
-    /// Takes a buffer of roadmap messages; what cannot be understood is left out.
-    pub fn read(&mut self, mut bytes: &[u8]) {
+    /// Takes a buffer of roadmap messages; what cannot be understood is left out. Of everything else, `add` hears whose it is, and the
+    /// identifiers of its blocks and chains.
+    pub fn read(&mut self, mut bytes: &[u8], mut add: impl FnMut(u32, Range<u32>)) {
         while let Some(described) = Described::take(&mut bytes) {
-            self.add(&described);
+            if let Some(last) = self.add(&described) {
+                add(described.head.process, described.head.first..last);
+            }
         }
     }
 
-    fn add(&mut self, described: &Described<'_>) -> Option<()> {
+    /// Adds blocks, and the chains of them if they are a path; behind the last identifier.
+    fn add(&mut self, described: &Described<'_>) -> Option<u32> {
         let Described { head, stretches, .. } = described;
         let is_path = head.is_path != 0;
         // Who runs blocks knows them apart by their ways.
@@ -205,7 +209,7 @@ impl Book {
             }
             self.blocks[identifier as usize] = Some(Arc::clone(known));
         }
-        if is_path { self.add_chains(head.first, blocks.len()) } else { Some(()) }
+        if is_path { self.add_chains(head.first, blocks.len()) } else { Some(last as u32) }
     }
 
     /// The blocks of code that was not told before.
@@ -249,8 +253,8 @@ impl Book {
     }
 
     /// Adds the chains of a path whose blocks are known: the first two, the first three, and so on. Nothing if there is something
-    /// special about one of them.
-    fn add_chains(&mut self, first: u32, blocks: usize) -> Option<()> {
+    /// special about one of them. Behind the last identifier.
+    fn add_chains(&mut self, first: u32, blocks: usize) -> Option<u32> {
         let blocks = u16::try_from(blocks).ok()?;
         let (entry, mut len) = (self.flat.get(first)?.entry, 0);
         for i in 0..blocks {
@@ -267,7 +271,7 @@ impl Book {
             }
             self.chains[at] = Links { back, blocks: i + 1 };
         }
-        Some(())
+        Some(first + (2 * u32::from(blocks)).saturating_sub(1))
     }
 }
 
