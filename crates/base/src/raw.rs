@@ -54,7 +54,7 @@ pub struct Raw<'a> {
     pub process: ProcessId,
     /// Instructions of this thread that lie before, counted as those of `insns` are.
     pub insns_before: u64,
-    /// Their own instructions, or more: a collector that does not look at how blocks were left counts them whole.
+    /// Their own instructions, or about so many: a collector need not look at how blocks were left, or at all executions.
     pub insns: u64,
     /// The registers whose values are known before; nothing if the first execution needs more of the one before it, so that
     /// nobody could begin to read here.

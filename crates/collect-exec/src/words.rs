@@ -47,6 +47,12 @@ pub const LINE: u32 = FIRST_EVENT | 15;
 pub const INSTEAD: u32 = FIRST_EVENT | 16;
 /// Bytes of such an event.
 pub const INSTEAD_LEN: usize = 20;
+/// At the beginning of a buffer: all that lies in it from this offset on are plain blocks, chains of them, and [`STACK`]; zero if that is not
+/// known.
+pub const PLAIN: u32 = FIRST_EVENT | 17;
+/// At the beginning of a buffer: behind its last item the thread went to this address, where the first item of its next buffer begins, which
+/// does not go on behind another one; zero if that is not known.
+pub const BEHIND: u32 = FIRST_EVENT | 18;
 /// The stack pointer is this from here on, though nothing recorded says so.
 pub const STACK: u32 = FIRST_EVENT | 0x40;
 /// Bytes of a plain event.

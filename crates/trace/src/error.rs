@@ -88,6 +88,18 @@ pub enum Error {
         /// How many there are.
         chunks: usize,
     },
+    /// Executions that were told raw are none.
+    #[error(
+        "What thread {thread} executed cannot be packed, {at} bytes into a chunk of it: {flaw}."
+    )]
+    Raw {
+        /// Whose executions.
+        thread: ThreadId,
+        /// Bytes of the chunk before.
+        at: usize,
+        /// What is wrong.
+        flaw: &'static str,
+    },
     /// Whoever pushed the trace broke the rules of the interface.
     #[error("The writer was used against its rules: {0}.")]
     Misuse(&'static str),

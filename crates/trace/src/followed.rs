@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::io;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use ichnos_base::{Address, Leave, Ref, Register, Step, Sum, Value, Width};
 
@@ -77,6 +77,12 @@ impl Followed {
         // Before a thread's first execution it holds nothing.
         let start = if before.is_none() { Some(0) } else { None };
         Self { register, start, value: 0, is_certain: before.is_none(), before, after }
+    }
+
+    /// What comes behind belongs to another chunk, which learns from this one what the register holds then.
+    pub(crate) fn split(&mut self) -> Self {
+        let (after, before) = channel();
+        Self::new(self.register, Some(before), self.after.replace(after))
     }
 
     /// It moves by a constant.

@@ -25,7 +25,8 @@ use crate::writer::Writer;
 /// Slots beyond this are used again, by blocks that were planned long after each other.
 const MOST_SLOTS: u32 = 1 << 20;
 
-/// So many bytes close a chunk, and so many instructions that it could have more records than a reader accepts.
+/// So many bytes close a chunk, and so many instructions that it could have more records than a reader accepts. If there are more than were told,
+/// the packer makes several chunks of it.
 const CLOSE_BYTES: usize = 24 << 20;
 const CLOSE_INSNS: u64 = 1 << 26;
 
@@ -142,6 +143,9 @@ impl Stream {
             self.close_raw(tools)?;
         }
         let open = self.open_raw(tools)?;
+        if let Some(known) = raw.registers.filter(|_| !open.gathered.bytes.is_empty()) {
+            open.gathered.know(known);
+        }
         let Gathered { process, registers, follows, bytes, pieces, .. } = &mut open.gathered;
         if bytes.is_empty() {
             let none = Error::Misuse("raw executions begin where not all registers are known");
@@ -150,7 +154,7 @@ impl Stream {
             registers.extend_from_slice(raw.registers.ok_or(none)?);
         }
         raw.bytes.iter().for_each(|piece| bytes.extend_from_slice(piece));
-        pieces.push(Piece::Executions(bytes.len(), raw.leave));
+        pieces.push(Piece::Executions(bytes.len(), raw.leave, raw.registers.is_some()));
         open.insns += raw.insns;
         Ok(())
     }
@@ -240,18 +244,21 @@ impl<W: Write> Tools<W> {
     }
 
     fn put_raw(&mut self, done: Done) -> Result<(), Error> {
-        let (chunk, packed) = (done.chunk, done.packed?);
-        let header = ChunkHeader {
-            first_ns: chunk.first_ns,
-            last_ns: chunk.last_ns,
-            raw_len: packed.raw_len as u32,
-            packed_len: packed.payload.len() as u32,
-            payload_crc: crc32fast::hash(&packed.payload),
-            ..self.stream_header(chunk.thread, &packed.totals, packed.blocks)
-        };
+        let (chunk, all) = (done.chunk, done.packed?);
         self.line.reuse(chunk.gathered);
         self.put_roadmap()?;
-        self.output.put_packed(header, &packed.payload)
+        for packed in all {
+            let header = ChunkHeader {
+                first_ns: chunk.first_ns,
+                last_ns: chunk.last_ns,
+                raw_len: packed.raw_len as u32,
+                packed_len: packed.payload.len() as u32,
+                payload_crc: crc32fast::hash(&packed.payload),
+                ..self.stream_header(chunk.thread, &packed.totals, packed.blocks)
+            };
+            self.output.put_packed(header, &packed.payload)?;
+        }
+        Ok(())
     }
 
     /// The header of a thread's next chunk, but for times and lengths.

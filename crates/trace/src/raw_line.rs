@@ -16,7 +16,7 @@ use ichnos_base::ThreadId;
 use crate::error::Error;
 use crate::followed::Followed;
 use crate::lore::Plans;
-use crate::raw_pack::{Gathered, Packed, RawPacker};
+use crate::raw_pack::{From, Gathered, Packed, RawPacker, Rest};
 
 /// Chunks that may wait beside those that are being packed, or for one before them that takes longer.
 const WAITING: usize = 3;
@@ -37,7 +37,8 @@ pub(crate) struct Chunk {
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) chunk: Chunk,
-    pub(crate) packed: Result<Packed, Error>,
+    /// The chunk, or several if it was too much for one.
+    pub(crate) packed: Result<Vec<Packed>, Error>,
 }
 
 /// The line.
@@ -156,8 +157,29 @@ fn work(mut packer: RawPacker, plans: &Plans, jobs: &Mutex<Receiver<Job>>) {
         let Ok((mut chunk, done)) = job else { return };
         let (before, after) = (chunk.before.take(), chunk.after.take());
         let followed = Followed::new(chunk.gathered.follows, before, after);
-        let packed = packer.pack(plans, &chunk.gathered, followed);
+        let packed = pack(&mut packer, plans, &chunk.gathered, followed);
+        let (thread, at) = (chunk.thread, packer.place);
+        let packed = packed.map_err(|error| match error {
+            Error::Misuse(flaw) => Error::Raw { thread, at, flaw },
+            error => error,
+        });
         // Who waited for it may have given up.
         let _ = done.send(Done { chunk, packed });
     }
+}
+
+fn pack(
+    packer: &mut RawPacker,
+    plans: &Plans,
+    gathered: &Gathered,
+    followed: Followed,
+) -> Result<Vec<Packed>, Error> {
+    let mut rest = Some(Rest { from: From::default(), followed });
+    let mut all = Vec::new();
+    while let Some(next) = rest {
+        let packed;
+        (packed, rest) = packer.pack(plans, gathered, next)?;
+        all.push(packed);
+    }
+    Ok(all)
 }

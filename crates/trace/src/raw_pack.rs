@@ -35,7 +35,14 @@ pub(crate) const MOST_RAW: usize = 1 << 23;
 /// The most silent executions in a row: a reader keeps them together with what comes before.
 pub(crate) const MOST_SILENT: usize = 1024;
 
-/// What a thread did, as far as it becomes one chunk.
+/// With more records than this a chunk ends before the next executions that can begin one: whoever told them may have told fewer
+/// instructions than there are.
+const CLOSE_RECORDS: u64 = MAX_RECORDS / 2;
+
+/// After so many bytes of executions that is looked at. They have far fewer records than a chunk may have then.
+const LOOK: usize = 1 << 20;
+
+/// What a thread did, as far as it becomes one chunk; or several, if that has too many records for one.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     pub(crate) process: ProcessId,
@@ -47,9 +54,40 @@ pub(crate) struct Gathered {
     /// All events, one behind the other as marks hold them.
     pub(crate) events: Vec<u8>,
     pub(crate) pieces: Vec<Piece>,
+    /// Before which pieces other registers are known, and which.
+    pub(crate) later: Vec<(usize, Vec<(Register, u64)>)>,
+}
+
+/// Where in what was gathered a chunk begins: the piece, and what is before it of all executions and events.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct From {
+    piece: usize,
+    bytes: usize,
+    events: usize,
+}
+
+/// What is left for another chunk.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    pub(crate) from: From,
+    pub(crate) followed: Followed,
 }
 
 impl Gathered {
+    /// The registers that are known before a piece which can begin a chunk.
+    fn registers_before(&self, piece: usize) -> &[(Register, u64)] {
+        let last = self.later.iter().rev().find(|(from, _)| *from <= piece);
+        last.map_or(&self.registers, |(_, registers)| registers)
+    }
+
+    /// The next executions can begin a chunk: these registers are known before them.
+    pub(crate) fn know(&mut self, registers: &[(Register, u64)]) {
+        let piece = self.pieces.len();
+        if self.registers_before(piece) != registers {
+            self.later.push((piece, registers.to_vec()));
+        }
+    }
+
     /// Forgets all, but keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.registers.clear();
@@ -57,14 +95,15 @@ impl Gathered {
         self.bytes.clear();
         self.events.clear();
         self.pieces.clear();
+        self.later.clear();
     }
 }
 
 /// A piece of what a thread did.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Piece {
-    /// Executions, up to there, and how the last was left.
-    Executions(usize, Leave),
+    /// Executions, up to there, how the last was left, and whether the first can begin a chunk.
+    Executions(usize, Leave, bool),
     /// An event, up to there.
     Event(usize),
 }
@@ -95,6 +134,8 @@ pub(crate) struct RawPacker {
     expected: u64,
     /// Where the thread is.
     at: usize,
+    /// Where in what was gathered the last execution begins that was looked at by itself.
+    pub(crate) place: usize,
     /// The execution of which it is open how it was left, by its place in the lore; and its words.
     open: Option<u32>,
     words: Vec<u8>,
@@ -141,6 +182,7 @@ impl RawPacker {
             execs: 0,
             expected: 0,
             at: NOWHERE,
+            place: 0,
             open: None,
             words: Vec::new(),
             parts: Parts::default(),
@@ -152,39 +194,45 @@ impl RawPacker {
         })
     }
 
-    /// Packs a chunk; `followed` knows of the register whose value comes from the chunk before.
+    /// Packs a chunk; `followed` knows of the register whose value comes from the chunk before. What there is too much of for one is left.
     pub(crate) fn pack(
         &mut self,
         plans: &Plans,
         gathered: &Gathered,
-        followed: Followed,
-    ) -> Result<Packed, Error> {
+        Rest { from, followed }: Rest,
+    ) -> Result<(Packed, Option<Rest>), Error> {
         self.lore.learn(plans, gathered.follows);
         self.begin(gathered, followed);
         let lore = std::mem::take(&mut self.lore);
-        let done = self.pieces(&lore, gathered);
-        let blocks = lore.ids;
-        for Place { note, .. } in &self.places.list {
-            lore.way(note.way).tally.add_times(u64::from(note.runs), &mut self.totals);
-        }
+        let done = self.pieces(&lore, gathered, from);
+        let (blocks, totals) = (lore.ids, self.totals(&lore));
         self.lore = lore;
-        done?;
+        let left = done?;
+        let rest = left.map(|from| Rest { from, followed: self.followed.split() });
         self.put_mark(mark::END);
         put_varint(&mut self.columns[RUNS], self.expected << 1);
-        self.put_registers(&gathered.registers)?;
-        let totals = self.totals;
+        self.put_registers(gathered.registers_before(from.piece))?;
         // Each execution and each word has four bytes at least.
         if gathered.bytes.len() / 4 > MOST_RAW {
             return Err(Error::Misuse("a raw buffer has more words than a chunk may have"));
         }
-        if totals.insns + totals.references() + totals.branches > MAX_RECORDS {
+        if records(&totals) > MAX_RECORDS {
             return Err(Error::Misuse("a raw buffer has more records than a chunk may have"));
         }
         let (stored, mut told) = stored(&gathered.bytes, &self.apart, &mut self.columns);
         self.tables.end(&self.places, stored, &mut told);
         let packed = self.zstd.pack(&self.columns, None);
         let (payload, raw_len) = packed.map_err(|source| Error::Write { written: 0, source })?;
-        Ok(Packed { payload, raw_len, totals, blocks })
+        Ok((Packed { payload, raw_len, totals, blocks }, rest))
+    }
+
+    /// What was counted.
+    fn totals(&self, lore: &Lore) -> Totals {
+        let mut totals = self.totals;
+        for Place { note, .. } in &self.places.list {
+            lore.way(note.way).tally.add_times(u64::from(note.runs), &mut totals);
+        }
+        totals
     }
 
     fn begin(&mut self, gathered: &Gathered, followed: Followed) {
@@ -216,13 +264,26 @@ impl RawPacker {
         Ok(())
     }
 
-    fn pieces(&mut self, lore: &Lore, gathered: &Gathered) -> Result<(), Error> {
-        let (mut bytes, mut events) = (0, 0);
+    /// Packs pieces; where it goes on if there are too many records.
+    fn pieces(
+        &mut self,
+        lore: &Lore,
+        gathered: &Gathered,
+        From { piece, mut bytes, mut events }: From,
+    ) -> Result<Option<From>, Error> {
         let mut leave = Leave::Silent;
+        let mut look = bytes + LOOK;
         let numbers = lore.numbers(gathered.process);
-        for piece in &gathered.pieces {
-            match *piece {
-                Piece::Executions(end, left) => {
+        for (piece, is) in gathered.pieces.iter().enumerate().skip(piece) {
+            match *is {
+                Piece::Executions(end, left, can_begin) => {
+                    if can_begin && bytes >= look {
+                        if records(&self.totals(lore)) > CLOSE_RECORDS {
+                            self.leave(lore, leave)?;
+                            return Ok(Some(From { piece, bytes, events }));
+                        }
+                        look = bytes + LOOK;
+                    }
                     if self.first.is_none() {
                         self.put_mark(mark::SNAPSHOT);
                         self.first = Some(self.columns[MARKS].len());
@@ -246,7 +307,8 @@ impl RawPacker {
                 }
             }
         }
-        self.leave(lore, leave)
+        self.leave(lore, leave)?;
+        Ok(None)
     }
 
     /// The open execution was left like this, and a mark says so, or what comes next.
@@ -276,6 +338,7 @@ impl RawPacker {
             if self.silent == 0 {
                 start = self.plain(lore, numbers, (all, start))?;
             }
+            self.place = start;
             let rest = all.get(start..).unwrap_or_default();
             let Some((identifier, words)) = rest.split_first_chunk() else { break };
             let Some(place) = numbers.find(u32::from_le_bytes(*identifier)) else {
@@ -509,6 +572,10 @@ impl RawPacker {
         put_varint(out, std::mem::take(&mut self.execs));
         out
     }
+}
+
+fn records(totals: &Totals) -> u64 {
+    totals.insns + totals.references() + totals.branches
 }
 
 /// Where words lie, and the columns in which they are told.

@@ -141,6 +141,8 @@ pub struct Ctx {
     pub gs: u64,
     /// Where the thread's next word of trace goes.
     pub buffer: u64,
+    /// The end of what it stored last that is no plain item, and that the collector must look at.
+    pub special: u64,
     /// Which buffer of the tap that is in; `u32::MAX` if none.
     pub buffer_index: u32,
     /// The trace's number of the thread.
@@ -286,6 +288,8 @@ pub mod at {
     pub const MISS_RET: u32 = offset_of!(Ctx, miss_ret) as u32;
     /// Of [`Ctx::buffer`].
     pub const BUFFER: u32 = offset_of!(Ctx, buffer) as u32;
+    /// Of [`Ctx::special`].
+    pub const SPECIAL: u32 = offset_of!(Ctx, special) as u32;
     /// Of [`Ctx::regs`], of which translated code may use the places of registers that it borrows.
     pub const REGS: u32 = offset_of!(Ctx, regs) as u32;
     /// Of [`Ctx::budget`].

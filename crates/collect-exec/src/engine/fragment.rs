@@ -158,6 +158,13 @@ impl Fragment {
         self.sites.get(i.checked_sub(1)?).copied()
     }
 
+    /// Where the item begins that a save point at a site begins again or goes on with, if that is known: at the fragment's own
+    /// beginning. No piece but the first of a superblock does that, and those need what was stored before them.
+    pub fn item(&self, site: Site) -> Option<u64> {
+        let is_path = !self.parts.is_empty();
+        (is_path || site.begun == 0 && site.pc == self.pc).then_some(self.pc)
+    }
+
     /// The part to which a site belongs, if something is recorded that comes behind it.
     pub fn part(&self, site: Site) -> Option<Part> {
         let (_, before) = self.parts.split_last()?;

@@ -51,6 +51,7 @@ impl Varying {
             store(emit, pointer, part, (TAG + at) as i32)?;
         }
         advance(emit, pointer, len);
+        emit.save(at::SPECIAL, pointer);
         if borrowed {
             emit.save(at::BUFFER, pointer);
             emit.load(pointer, at::SPILL_FAR);

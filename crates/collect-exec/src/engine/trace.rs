@@ -4,7 +4,8 @@
 //! behind each buffer is closed, so a store that does not fit faults, and the handler puts the next
 //! buffer in place. Whatever Rust code writes checks for room itself.
 //!
-//! Each buffer begins with the time. When few buffers are free, a thread gives its own back before it
+//! Each buffer begins with the time, with how much of it must be looked at, and with where the thread went behind it: these are put
+//! there when it is submitted. When few buffers are free, a thread gives its own back before it
 //! may sleep in the kernel, so that any number of threads can be traced.
 //!
 //! Roadmap before stream: a thread's buffer is submitted only after everything that was said about
@@ -28,6 +29,10 @@ const FEW: usize = 512;
 
 /// How many waits of a tenth of a second without a free buffer make one doubt that the collector lives.
 const SILENCE: u32 = 30;
+
+/// Where in a buffer the values of [`words::PLAIN`] and [`words::BEHIND`] are, behind the time.
+const PLAIN_AT: u64 = EVENT_LEN as u64 + 4;
+const BEHIND_AT: u64 = PLAIN_AT + EVENT_LEN as u64;
 
 /// A buffer that is being filled.
 struct Open {
@@ -163,6 +168,9 @@ pub fn open(ctx: &mut Ctx) {
     close_guard(ctx.buffer_index);
     ctx.buffer = start_of(ctx.buffer_index);
     time(ctx);
+    // What they say is known at the end.
+    append(ctx, &plain(words::PLAIN, 0));
+    append(ctx, &plain(words::BEHIND, 0));
 }
 
 /// Tells the time.
@@ -190,7 +198,7 @@ pub fn begin(ctx: &mut Ctx) {
 /// Submits what a thread has stored so far, so that it comes before what others submit from now on.
 pub fn hand_in(ctx: &mut Ctx) {
     if ctx.buffer_index != NONE {
-        next(ctx);
+        next(ctx, None);
     }
 }
 
@@ -207,27 +215,40 @@ pub fn rest(ctx: &mut Ctx) {
 
 /// Submits a thread's buffer.
 pub fn close(ctx: &mut Ctx) {
+    close_behind(ctx, None);
+}
+
+/// The same; `behind` is where the thread's next item begins, if that is known and needs nothing that was stored before it.
+fn close_behind(ctx: &mut Ctx, behind: Option<u64>) {
     if ctx.buffer_index == NONE {
         return;
     }
     submit_roadmap();
     let index = std::mem::replace(&mut ctx.buffer_index, NONE);
-    submit(index, ctx.buffer - start_of(index));
+    let start = start_of(index);
+    let plain = ctx.special.min(ctx.buffer).saturating_sub(start);
+    for (at, value) in [(PLAIN_AT, plain), (BEHIND_AT, behind.unwrap_or(0))] {
+        // SAFETY: the buffer is this thread's until it is submitted, and begins with these events.
+        unsafe { ((start + at) as *mut u64).write_unaligned(value) };
+    }
+    submit(index, ctx.buffer - start);
 }
 
-/// Puts the next buffer in a thread's place of the full one.
-pub fn next(ctx: &mut Ctx) {
-    close(ctx);
+/// Puts the next buffer in a thread's place of the full one; `behind` as above.
+fn next(ctx: &mut Ctx, behind: Option<u64>) {
+    close_behind(ctx, behind);
     open(ctx);
 }
 
 /// The buffer has no room for a record, of which `begun` bytes lie before the place where it goes on:
-/// what there is of it moves to the next buffer.
-pub fn overflow(ctx: &mut Ctx, begun: u64) {
+/// what there is of it moves to the next buffer. `item` is where it begins, if that is known and it needs nothing that was stored before
+/// it.
+pub fn overflow(ctx: &mut Ctx, begun: u64, item: Option<u64>) {
     let mut part = [0_u8; PAGE as usize];
-    let mut len = 0;
+    let (mut len, mut is_special) = (0, false);
     if ctx.buffer_index != NONE {
         ctx.buffer -= begun;
+        is_special = ctx.special > ctx.buffer;
         let start = start_of(ctx.buffer_index);
         // SAFETY: what this thread has stored, which nobody changes meanwhile.
         let stored = unsafe {
@@ -244,14 +265,17 @@ pub fn overflow(ctx: &mut Ctx, begun: u64) {
             from.write_bytes(0, len);
         }
     }
-    next(ctx);
+    next(ctx, item);
     // SAFETY: a fresh buffer has room for more than a page.
     unsafe { (ctx.buffer as *mut u8).copy_from_nonoverlapping(part.as_ptr(), len) };
     ctx.buffer += begun;
+    if is_special {
+        ctx.special = ctx.buffer;
+    }
 }
 
-/// The buffer has no room for a record of which nothing counts yet: the next one begins anew.
-pub fn renew(ctx: &mut Ctx) {
+/// The buffer has no room for a record of which nothing counts yet: the next one begins anew, with this item.
+pub fn renew(ctx: &mut Ctx, item: Option<u64>) {
     if ctx.buffer_index != NONE {
         let start = start_of(ctx.buffer_index);
         let len = end_of(ctx.buffer_index).saturating_sub(ctx.buffer) as usize;
@@ -263,14 +287,14 @@ pub fn renew(ctx: &mut Ctx) {
         };
         state::get().look_for_paths(stored);
     }
-    next(ctx);
+    next(ctx, item);
 }
 
 /// A thread goes on elsewhere, and will not store what is still to be stored of the record that it began last, which has so many bytes: if that
 /// reaches beyond the buffer's end, it moves to the next one.
 pub fn settle(ctx: &mut Ctx, begun: u64) {
     if ctx.buffer_index != NONE && ctx.buffer > end_of(ctx.buffer_index) {
-        overflow(ctx, begun);
+        overflow(ctx, begun, None);
     }
 }
 
@@ -361,9 +385,10 @@ fn append(ctx: &mut Ctx, item: &[u8]) {
         sys::die("an item of the trace is too long");
     }
     if ctx.buffer + item.len() as u64 > end_of(ctx.buffer_index) {
-        next(ctx);
+        next(ctx, None);
     }
     // SAFETY: the buffer is this thread's and has room.
     unsafe { (ctx.buffer as *mut u8).copy_from_nonoverlapping(item.as_ptr(), item.len()) };
     ctx.buffer += item.len() as u64;
+    ctx.special = ctx.buffer;
 }

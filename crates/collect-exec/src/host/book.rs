@@ -162,14 +162,18 @@ impl Book {
         }
     }
 
-    /// Takes a buffer of roadmap messages; what cannot be understood is left out.
-    pub fn read(&mut self, mut bytes: &[u8]) {
+    /// Takes a buffer of roadmap messages; what cannot be understood is left out. Of everything else, `add` hears whose it is, and the
+    /// identifiers of its blocks and chains.
+    pub fn read(&mut self, mut bytes: &[u8], mut add: impl FnMut(u32, Range<u32>)) {
         while let Some(described) = Described::take(&mut bytes) {
-            self.add(&described);
+            if let Some(last) = self.add(&described) {
+                add(described.head.process, described.head.first..last);
+            }
         }
     }
 
-    fn add(&mut self, described: &Described<'_>) -> Option<()> {
+    /// Adds blocks, and the chains of them if they are a path; behind the last identifier.
+    fn add(&mut self, described: &Described<'_>) -> Option<u32> {
         let Described { head, stretches, .. } = described;
         let (is_path, known) = (head.is_path, head.known);
         // Who runs blocks knows them apart by their ways.
@@ -207,7 +211,7 @@ impl Book {
             }
             self.blocks[identifier as usize] = Some(Arc::clone(block));
         }
-        if is_path { self.add_chains(head.first, blocks.len()) } else { Some(()) }
+        if is_path { self.add_chains(head.first, blocks.len()) } else { Some(last as u32) }
     }
 
     /// The blocks of code that was not told before.
@@ -253,8 +257,8 @@ impl Book {
     }
 
     /// Adds the chains of a path whose blocks are known: the first two, the first three, and so on. Nothing if there is something
-    /// special about one of them.
-    fn add_chains(&mut self, first: u32, blocks: usize) -> Option<()> {
+    /// special about one of them. Behind the last identifier.
+    fn add_chains(&mut self, first: u32, blocks: usize) -> Option<u32> {
         let blocks = u16::try_from(blocks).ok()?;
         let &Brief { entry, goes_on, .. } = self.flat.get(first)?;
         let mut len = 0;
@@ -274,7 +278,7 @@ impl Book {
             }
             self.chains[at] = Links { back, blocks: i + 1 };
         }
-        Some(())
+        Some(first + (2 * u32::from(blocks)).saturating_sub(1))
     }
 }
 

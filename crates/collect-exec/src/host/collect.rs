@@ -44,7 +44,7 @@ pub enum CollectError<E> {
 pub struct Outcome {
     /// How the first program ended.
     pub status: ExitStatus,
-    /// Instructions recorded.
+    /// Instructions recorded; about so many if the sink takes what was stored, and counts them itself.
     pub insns: u64,
     /// Bytes that came through the tap.
     pub raw_bytes: u64,
@@ -108,8 +108,9 @@ impl Tracee {
             run.family.kill();
         }
         let status = self.wait().map_err(failed)?;
-        gather.finish(end_of(status))?;
-        taken?;
+        let finished = gather.finish(end_of(status));
+        // What went wrong first says why.
+        taken.and(finished)?;
         let waits = channel.header().waits.load(Ordering::Relaxed);
         let (insns, raw_bytes, stopped) = (gather.insns(), run.raw_bytes, run.stopped);
         Ok(Outcome { status, insns, raw_bytes, waits, stopped, left: false })

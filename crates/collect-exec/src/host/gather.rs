@@ -21,6 +21,9 @@ use super::told::Told;
 use crate::Error;
 use crate::plan::STACK;
 
+/// How many blocks and chains are told for each buffer, at most, though nobody has come to them: they take room in whatever is made of them.
+const TOLD_AHEAD: usize = 64;
+
 type Done<S> = Result<(), CollectError<<S as Sink>::Error>>;
 
 /// Everything about one collection.
@@ -64,6 +67,12 @@ struct Process {
     planned: HashSet<u32>,
     /// Whether the silent ones were.
     silent: bool,
+    /// Whether all that it runs was described as its own: it is the first, or has a program of its own and not its parent's.
+    is_own: bool,
+    /// What was described since all of it was told, how much that is, and how much of it may be told ahead.
+    ahead: Vec<Range<u32>>,
+    untold: usize,
+    allowed: usize,
     os: u32,
     end: Option<EndStatus>,
 }
@@ -85,7 +94,7 @@ impl<'a, S: Sink> Gather<'a, S> {
         Self { out, book: Book::new(uses), streams: HashMap::new(), visited: HashMap::new() }
     }
 
-    /// Instructions so far.
+    /// Instructions so far; of what was passed on unread, about so many.
     pub fn insns(&self) -> u64 {
         self.out.insns
     }
@@ -105,7 +114,12 @@ impl<'a, S: Sink> Gather<'a, S> {
         if taken.kind == BufferKind::ROADMAP {
             match &mut self.out.sifted {
                 Some(sifted) => sifted.read_roadmap(bytes),
-                None => self.book.read(bytes),
+                None if !self.out.sink.takes_raw() => self.book.read(bytes, |_, _| {}),
+                None => self.book.read(bytes, |process, identifiers| {
+                    let process = self.out.processes.entry(ProcessId(process)).or_default();
+                    process.untold += identifiers.len();
+                    process.ahead.push(identifiers);
+                }),
             }
             return Ok(());
         }
@@ -117,8 +131,12 @@ impl<'a, S: Sink> Gather<'a, S> {
             let read = self.out.sift(id, bytes).map_err(CollectError::Sink)?;
             return unless_dying(read, taken);
         }
-        let stream = self.streams.entry(taken.thread).or_insert_with(Stream::new);
         let (out, book) = (&mut self.out, &self.book);
+        // Who died may have said what was not so.
+        let is_whole = taken.kind != BufferKind::LEFT && out.sink.takes_raw();
+        let all_told = is_whole && out.tell_ahead(id, book).map_err(CollectError::Sink)?;
+        let stream = self.streams.entry(taken.thread).or_insert_with(Stream::new);
+        stream.all_told = all_told;
         stream.form = match () {
             () if out.sink.takes_raw() => Form::Raw,
             () if out.sink.takes_blocks() => Form::Blocks,
@@ -318,6 +336,28 @@ impl<S: Sink> Out<'_, S> {
         self.sink.chain(&Chain { identifier, process, blocks: &blocks }).map(drop)
     }
 
+    /// Tells all that was described of a thread's process and not told yet, unless there is too much of it: then what its threads come to is
+    /// told, and the rest later. Whether all was told.
+    fn tell_ahead(&mut self, id: ThreadId, book: &Book) -> Result<bool, S::Error> {
+        let process = self.process(id);
+        if !process.is_own {
+            return Ok(false);
+        }
+        process.allowed += TOLD_AHEAD;
+        if process.untold > process.allowed {
+            return Ok(false);
+        }
+        (process.untold, process.allowed) = (0, 0);
+        for identifier in std::mem::take(&mut process.ahead).into_iter().flatten() {
+            if let Some(blocks) = book.chain(identifier) {
+                self.chain(id, (identifier, blocks), book)?;
+            } else if let Some(block) = book.get(identifier) {
+                self.plan(id, identifier, block)?;
+            }
+        }
+        Ok(true)
+    }
+
     /// Tells the silent blocks of a process, once.
     fn plan_silent(&mut self, process: ProcessId) -> Result<(), S::Error> {
         let known = self.processes.entry(process).or_default();
@@ -390,6 +430,7 @@ impl<S: Sink> Out<'_, S> {
         thread.started = true;
         let process = self.processes.entry(start.process).or_default();
         process.os = start.os_pid;
+        process.is_own |= start.creator.is_none();
         self.sink.event(id, &Event::ThreadStart(start))?;
         self.plan_silent(start.process)
     }
@@ -405,7 +446,7 @@ impl<S: Sink> Out<'_, S> {
         others.into_iter().try_for_each(|other| self.end(other, Some(EndStatus::Exited(0))))?;
         let process = self.process(id);
         process.told.clear();
-        process.planned.clear();
+        process.is_own = true;
         process.end = None;
         Ok(())
     }

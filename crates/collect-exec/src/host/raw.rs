@@ -1,13 +1,14 @@
 //! A thread's stream as it was stored, for sinks that take it so: the words of finished executions are passed on, and of their
-//! blocks nothing is looked at but how long they are. What the stack pointer was is left to whoever packs them.
+//! blocks nothing is looked at but how long they are. Where a buffer holds nothing else, not even that: what lies there is passed on unread,
+//! if the sink knows all blocks of the process. What the stack pointer was is left to whoever packs them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::Leave;
+use ichnos_base::{GuestVa, Leave};
 use ichnos_trace::flat::{Brief, Sort};
 use ichnos_trace::{Numbered, Register};
 
 use super::book::{Known, MOST_INSNS, Varies};
-use super::stream::{Form, From, Gathered, Held, Item, Stream, Tell};
+use super::stream::{Broken, Form, From, Gathered, Held, Item, Stream, Tell};
 use crate::plan;
 use crate::words;
 
@@ -87,6 +88,43 @@ impl Visited {
     }
 }
 
+/// Of what is passed on unread, one part in so many is looked at.
+const LOOKED_AT: usize = 16;
+
+/// About how many instructions there are in a buffer from there on: as many as in the first part of that, in proportion.
+fn estimate(from: From<'_>, start: usize, visited: &mut Visited) -> Result<u64, Broken> {
+    let From { bytes, book } = from;
+    let all = bytes.len() - start;
+    let (mut at, mut insns) = (start, 0);
+    while at - start <= all / LOOKED_AT
+        && let Some(tag) = words::u32_at(bytes, at)
+    {
+        let broken = |why| Broken { why, at };
+        if tag >= words::FIRST_EVENT {
+            at += words::EVENT_LEN;
+            continue;
+        }
+        let mut visit = visited.get(tag);
+        if visit.len() == 0 {
+            let known = book.flat.get(tag).zip(book.insns(tag));
+            let (brief, insns) = known.ok_or(broken("a block is unknown"))?;
+            if book.chain(tag).is_none() && brief.sort != Sort::Plain {
+                return Err(broken("a block is not plain"));
+            }
+            visited.visit(tag, brief, insns);
+            visit = visited.get(tag);
+        }
+        if visit.len() == 0 || visit.len() > bytes.len() - at {
+            return Err(broken("a block is cut"));
+        }
+        at += visit.len();
+        insns += visit.insns();
+    }
+    // So many bytes are in a buffer that this is less than a word has room for.
+    let looked = (at - start).max(1) as u64;
+    Ok(insns * all as u64 / looked)
+}
+
 impl Stream {
     /// Passes on executions as long as there is nothing special about them, from `at` on in the buffer, which is behind the
     /// held block; where the next item is then. Most executions take this way.
@@ -131,6 +169,41 @@ impl Stream {
         at
     }
 
+    /// Whether a buffer of so many bytes can be passed on unread from there on, where an item begins that does not go on behind another one.
+    pub(super) fn passes_unread(&self, at: usize, len: usize) -> bool {
+        let is_plain = self.plain.is_some_and(|plain| plain <= at && at < len);
+        self.form == Form::Raw && self.all_told && is_plain && self.behind.is_some()
+    }
+
+    /// Passes on what lies in the buffer from there on, where a block or chain with this entry is next. Only some of it is looked at, to see how
+    /// many instructions there may be.
+    pub(super) fn pass_unread(
+        &mut self,
+        (at, entry): (usize, GuestVa),
+        from: From<'_>,
+        visited: &mut Visited,
+        tell: &mut Tell<'_>,
+    ) -> Result<(), Broken> {
+        let len = from.bytes.len();
+        let insns = estimate(from, at, visited)?;
+        self.join(entry, from.bytes, tell);
+        self.note_registers(false);
+        self.put_words(at, len, from.bytes);
+        self.gathered.insns += insns;
+        self.gathered.leave = self.behind.take().map_or(Leave::Silent, Leave::Next);
+        Ok(())
+    }
+
+    /// What comes next begins there: what waits goes first if it was left for something else.
+    fn join(&mut self, entry: GuestVa, bytes: &[u8], tell: &mut Tell<'_>) {
+        let before = self.gathered.leave;
+        let follows = matches!(before, Leave::Silent) || before == Leave::Next(entry);
+        if !self.is_first() && !follows {
+            self.put_stretch(bytes);
+            tell(&mut self.gathered, Item::Many);
+        }
+    }
+
     /// Passes the held block or chain on, which is over. Its words are in the buffer, or were kept.
     pub(super) fn finish_raw(
         &mut self,
@@ -139,12 +212,7 @@ impl Stream {
         from: From<'_>,
         tell: &mut Tell<'_>,
     ) {
-        let before = self.gathered.leave;
-        let follows = matches!(before, Leave::Silent) || before == Leave::Next(brief.entry);
-        if !self.is_first() && !follows {
-            self.put_stretch(from.bytes);
-            tell(&mut self.gathered, Item::Many);
-        }
+        self.join(brief.entry, from.bytes, tell);
         self.note_registers(brief.goes_on);
         let len = brief.len as usize;
         let done = match from.book.get(identifier) {
@@ -221,12 +289,16 @@ impl Stream {
             self.gathered.raw.extend_from_slice(self.words.get(..len).unwrap_or_default());
             return;
         };
-        let start = at - TAG;
+        self.put_words(at - TAG, at + len, bytes);
+    }
+
+    /// Passes on what lies in the buffer from there to there.
+    fn put_words(&mut self, start: usize, end: usize, bytes: &[u8]) {
         if self.stretch.end != start {
             self.put_stretch(bytes);
             self.stretch.start = start;
         }
-        self.stretch.end = at + len;
+        self.stretch.end = end;
     }
 
     /// Passes on an execution whose accesses vary; whether its instruction retired.

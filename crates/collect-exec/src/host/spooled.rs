@@ -210,7 +210,7 @@ pub struct Spooled {
 pub struct Packed {
     /// How the first program ended; nothing if the collection did not see it, so that what came last is missing.
     pub status: Option<ExitStatus>,
-    /// Instructions recorded.
+    /// Instructions recorded, as [`Outcome::insns`].
     pub insns: u64,
     /// Whether somebody asked for the end.
     pub stopped: bool,

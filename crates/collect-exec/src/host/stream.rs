@@ -57,7 +57,7 @@ pub struct Gathered {
     pub ways: Vec<BlockId>,
     /// The addresses of their accesses.
     pub words: Vec<u64>,
-    /// Their instructions.
+    /// Their instructions; of what was passed on unread, about so many.
     pub insns: u64,
     /// Executions as they were stored, the registers that were known before, and how the last was left.
     pub raw: Vec<u8>,
@@ -100,6 +100,9 @@ pub struct Stream {
     pub(super) head: usize,
     /// How far the buffer was fetched.
     pub(super) fetched: usize,
+    /// From where on the buffer holds plain items alone, and where the thread went behind it, if that is known.
+    pub(super) plain: Option<usize>,
+    pub(super) behind: Option<GuestVa>,
     /// Executions of the buffer before that were kept back, and how the last of them was left.
     pub(super) kept: Vec<u8>,
     pub(super) kept_leave: Leave,
@@ -107,6 +110,8 @@ pub struct Stream {
     pub gathered: Gathered,
     /// What executions become.
     pub form: Form,
+    /// Whether somebody was told of every block that the thread may come to.
+    pub all_told: bool,
 }
 
 /// The last block or chain, until it is known how it was left.
@@ -144,10 +149,13 @@ impl Stream {
             stretch: 0..0,
             head: 0,
             fetched: 0,
+            plain: None,
+            behind: None,
             kept: Vec::new(),
             kept_leave: Leave::Silent,
             gathered: Gathered::default(),
             form: Form::Records,
+            all_told: false,
         }
     }
 
@@ -159,8 +167,12 @@ impl Stream {
         tell: &mut Tell<'_>,
     ) -> Result<(), Broken> {
         (self.head, self.fetched) = (usize::MAX, 0);
+        (self.plain, self.behind) = (None, None);
         self.take_kept();
         let done = self.items(From { bytes, book }, visited, tell);
+        if let Some(pc) = self.behind.filter(|_| done.is_ok()) {
+            self.finish(Leave::Next(pc), From { bytes, book }, tell);
+        }
         self.end_raw(From { bytes, book });
         // The buffer is given back; what it says of the held block is still needed.
         if let Some(Held { identifier, at: at @ Some(_) }) = &mut self.held {
@@ -207,6 +219,9 @@ impl Stream {
             if !brief.goes_on {
                 self.tell_late(bytes, tell);
                 self.head = at;
+                if self.passes_unread(at, bytes.len()) {
+                    return self.pass_unread((at, brief.entry), from, visited, tell);
+                }
             }
             if self.is_new(tag) {
                 let insns = book.insns(tag).ok_or(broken("a block is unknown"))?;
@@ -258,6 +273,8 @@ impl Stream {
                 self.registers[usize::from(plan::STACK.0)] = value;
             }
             words::TIME => self.late = Some(value),
+            words::PLAIN => self.plain = usize::try_from(value).ok().filter(|at| *at != 0),
+            words::BEHIND => self.behind = Some(GuestVa(value)).filter(|pc| pc.0 != 0),
             _ => {
                 if let Some(told) = Told::plain(tag, value) {
                     self.tell(told, from, tell);

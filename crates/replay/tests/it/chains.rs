@@ -393,6 +393,6 @@ fn bad_chains_are_refused() {
         put(&mut bytes, identifier, &[]);
         bytes.extend(vec![0; len]);
         writer.raw(&raw(&[], &bytes, Leave::Silent)).expect("gathered");
-        assert!(matches!(writer.finish(), Err(Error::Misuse(_))));
+        assert!(matches!(writer.finish(), Err(Error::Raw { .. })));
     }
 }

@@ -335,11 +335,19 @@ fn bad_plans_and_words_are_refused() {
         let take = vec![Step::Take { register: RSP, width: Width::Eight, slot: Slot(0) }];
         tell(&mut writer, 50, &block(0, Exits::Side, take)).expect("a silent block");
         writer.raw(&raw(&[], bytes, Leave::Silent)).expect("gathered");
-        assert!(matches!(writer.finish(), Err(Error::Misuse(_))), "{bytes:?}");
+        match writer.finish() {
+            Err(Error::Raw { thread: ThreadId(0), at, .. }) => at,
+            done => panic!("{bytes:?}: {done:?}"),
+        }
     };
-    refused(&[99, 0, 0, 0]);
-    refused(&[40, 0, 0, 0, 1, 2, 3]);
-    refused(&[40, 0]);
+    assert_eq!(refused(&[99, 0, 0, 0]), 0);
+    assert_eq!(refused(&[40, 0, 0, 0, 1, 2, 3]), 0);
+    assert_eq!(refused(&[40, 0]), 0);
+    let mut later = Vec::new();
+    (0..3).for_each(|_| put(&mut later, 40, &[8]));
+    let bad = later.len();
+    put(&mut later, 41, &[8]);
+    assert_eq!(refused(&later), bad);
     // Registers are set again and again, and nothing is executed.
     let mut silent = Vec::new();
     (0..2000).for_each(|_| put(&mut silent, 50, &[1]));
@@ -616,5 +624,60 @@ fn a_register_is_followed_from_chunk_to_chunk() {
         }
         writer.finish().expect("finished");
         check(writer.into_inner(), &wanted);
+    }
+}
+
+/// A chunk's worth by what was told, but too much for one by far: every chunk goes on where the one before ended.
+#[test]
+fn more_instructions_than_were_told_become_more_chunks() {
+    const INSNS: u64 = 240;
+    const TURNS: u64 = 900_000;
+    let mut steps = vec![insn(1, InsnKind::OTHER); INSNS as usize];
+    let sum = Sum { base: Some(RSP), index: None, disp: 8 };
+    steps.push(Step::Derive { register: RSP, value: Value::Sum(sum) });
+    let address = at(RSP, 0);
+    let store = Ref { kind: RefKind::Store, flags: AccessFlags::NONE, size: 8, address };
+    steps.push(Step::Ref(store));
+    steps.push(Step::Exit { kind: ExitKind::Indirect, target: GuestVa(0) });
+    let mut writer = writer(u64::MAX);
+    tell(&mut writer, 7, &block(0x1000, Exits::Side, steps)).expect("a valid block");
+    let again = Leave::Next(GuestVa(0x1000));
+    let mut bytes = Vec::new();
+    (0..TURNS / 10).for_each(|_| put(&mut bytes, 7, &[]));
+    for turn in 0..10 {
+        let known = [(RCX, turn / 4)];
+        let told = raw(&known, &bytes, again);
+        writer.raw(&Raw { follows: Some(RSP), ..told }).expect("gathered");
+    }
+    writer.finish().expect("finished");
+    let reader = Reader::from_bytes(writer.into_inner()).expect("readable");
+    let all = INSNS * TURNS;
+    assert_eq!((reader.totals().insns, reader.totals().stores), (all, TURNS));
+    let chunks: Vec<_> = reader.chunks().iter().filter(|c| c.header.totals.insns > 0).collect();
+    assert!(chunks.len() > 1, "{}", chunks.len());
+    for chunk in &chunks {
+        let Totals { insns, stores, branches, .. } = chunk.header.totals;
+        assert!(insns + stores + branches < MAX_RECORDS);
+        // The last turn before it, and its first.
+        let first = chunk.header.first.max(INSNS);
+        let mut got = Stores::default();
+        Replay::new(&reader).insns(first - INSNS..first + INSNS).drive(&mut got).expect("replayed");
+        let turn = first / INSNS;
+        assert_eq!(got.0, [8 * turn, 8 * turn + 8]);
+    }
+}
+
+#[derive(Default)]
+struct Stores(Vec<u64>);
+
+impl Sink for Stores {
+    type Error = std::convert::Infallible;
+
+    fn records(&mut self, batch: &Batch<'_>) -> Result<bool, Self::Error> {
+        self.0.extend(batch.records.iter().filter_map(|record| match record {
+            Record::Store { addr, .. } => Some(addr.0),
+            _ => None,
+        }));
+        Ok(true)
     }
 }

@@ -303,7 +303,7 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: P
         return;
     }
     if tell::holds(rip) && trace::is_guard(pending.info[2]) {
-        trace::overflow(ctx, 0);
+        trace::overflow(ctx, 0, None);
         set_greg(uc, REG_RIP, tell::again(rip) as i64);
         return;
     }
@@ -320,11 +320,11 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: P
     let found = if places::is_cache(rip) {
         let cache = state::get().cache.lock();
         let found = cache.holding(rip).and_then(|f| Some((f.site(rip)?, f)));
-        found.map(|(site, f)| (site, f.part(site), f.base, f.renew))
+        found.map(|(site, f)| (site, f.part(site), f.base, (f.item(site), f.renew)))
     } else {
         None
     };
-    let Some((site, part, base, renew)) = found else { lost(rip, &pending) };
+    let Some((site, part, base, (item, renew))) = found else { lost(rip, &pending) };
     if pending.number == libc::SIGFPE || pending.number == libc::SIGILL {
         pending.info[2] = site.pc;
     }
@@ -335,8 +335,8 @@ fn fault(ctx: &mut Ctx, thread: &mut Thread, uc: &mut ucontext_t, mut pending: P
             ctx.buffer = greg(uc, pointer);
         }
         match renew {
-            Some(_) => trace::renew(ctx),
-            None => trace::overflow(ctx, u64::from(site.begun)),
+            Some(_) => trace::renew(ctx, item),
+            None => trace::overflow(ctx, u64::from(site.begun), item),
         }
         if let Some(pointer) = pointer {
             set_greg(uc, pointer, ctx.buffer as i64);
