@@ -274,36 +274,35 @@ impl Cache {
         }
     }
 
-    /// Makes a path and puts it in the place of the fragment with which it begins: where its blocks begin. Nothing
-    /// if it cannot be made.
-    pub fn path(&mut self, route: &Route) -> Option<Vec<u64>> {
-        let pc = *route.entries.first()?;
-        let old = self.book(Kind::Recorded).by_pc.get(&pc).copied()?;
-        let draft = self.draft_path(route, 0)?;
-        let blocks = draft.blocks();
-        self.remove(old);
+    /// Puts a path in the place of the fragment with which it begins.
+    pub fn place_whole(&mut self, route: &Route, draft: Draft) {
+        let pc = draft.pc;
+        if let Some(old) = self.book(Kind::Recorded).by_pc(pc) {
+            self.remove(old);
+        }
         self.leaner.add(route, &draft);
         self.place_path(draft, pc);
-        Some(blocks)
     }
 
-    /// A path, of which the host has been told.
+    /// A path for who knows these registers where its first fragment begins now; nothing if it cannot be made.
     pub fn draft_path(&mut self, route: &Route, known: u16) -> Option<Draft> {
         let pc = *route.entries.first()?;
         let region = self.region_for(pc);
-        if sync::is_mark(pc) || self.retired || self.regions[region].left() < ROOM {
+        let is_there = self.book(Kind::Recorded).by_pc(pc).is_some();
+        let has_room = !self.retired && self.regions[region].left() >= ROOM;
+        if sync::is_mark(pc) || !is_there || !has_room {
             return None;
         }
         let mut draft = self.draft_along(route, known, region)?;
         while self.guard(&draft.source) {
             draft = self.draft_along(route, known, region)?;
         }
-        self.tell(&draft);
         Some(draft)
     }
 
-    /// Places a path.
+    /// Tells the host of a path, and places it.
     pub fn place_path(&mut self, draft: Draft, pc: u64) -> u32 {
+        self.tell(&draft);
         // Returns go to the pad of the call that was translated last.
         for pad in draft.pads.iter().filter(|pad| pad.kind == PadKind::Ret) {
             if let Some(at) = self.books[Kind::Recorded as usize].rets.get(pad.tag) {

@@ -4,7 +4,7 @@
 //! then; less often if nothing new was found, because then all that is hot has its path, or nothing is. Where a block
 //! begins an item often enough, and mostly goes on in one way, there begins a path. What is then part of a path begins no item
 //! any more: of a loop of many blocks few paths are made, not one for each of its blocks. One that is mostly left before its end is made
-//! anew, a few times.
+//! anew, a few times, unless the new one would go less far: of the ways that lead out of it each may be the one that is mostly taken for a while.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::cmp::Reverse;
@@ -16,6 +16,7 @@ use super::items::Ran;
 use super::path::Route;
 use super::state::State;
 use super::sys;
+use super::translate::Draft;
 use crate::boot::Paths;
 
 /// How many blocks are looked at in a buffer.
@@ -83,9 +84,10 @@ impl State {
         let mut search = Search::new(&ran, least);
         let mut made = 0;
         while made < sample / BLOCKS_PER_PATH
-            && let Some(route) = search.next(&cache.hot)
+            && let Some(found) = search.next(&cache.hot)
         {
-            if let Some(blocks) = make(&mut cache, &route) {
+            let is_worth = |blocks: &[u64]| search.is_worth(&found.places, blocks);
+            if let Some(blocks) = make(&mut cache, &found.route, is_worth) {
                 search.cover(blocks);
                 made += 1;
             }
@@ -119,18 +121,30 @@ fn pairs(ran: &[Ran], least: usize) -> Vec<(u64, u64)> {
     often.into_iter().map(|(_, pair)| pair).collect()
 }
 
-/// Makes a path; its blocks, if that could be done.
-fn make<'c>(cache: &'c mut Cache, route: &Route) -> Option<&'c [u64]> {
+/// Makes a path, if it is worth it; its blocks, if that was done.
+fn make<'c>(
+    cache: &'c mut Cache,
+    route: &Route,
+    is_worth: impl Fn(&[u64]) -> bool,
+) -> Option<&'c [u64]> {
     let entry = route.entries[0];
-    let tries = cache.hot.made.get(&entry).map_or(0, |made| made.1) + 1;
-    let blocks = cache.path(route);
-    cache.hot.known += blocks.as_ref().map_or(0, Vec::len);
-    let is_made = blocks.is_some();
+    let draft = cache.draft_path(route, 0);
+    let blocks = draft.as_ref().map(Draft::blocks);
+    let (_, tries) = cache.hot.made.entry(entry).or_default();
     // What cannot be made is not tried again.
-    let made = blocks.map_or((Vec::new(), MOST_TRIES), |blocks| (blocks, tries));
-    cache.hot.made.insert(entry, made);
-    let made = cache.hot.made.get(&entry).filter(|_| is_made);
-    made.map(|(blocks, _)| &**blocks)
+    *tries = if draft.is_some() { *tries + 1 } else { MOST_TRIES };
+    let tries = *tries;
+    let (draft, blocks) = draft.zip(blocks.filter(|blocks| is_worth(blocks)))?;
+    cache.place_whole(route, draft);
+    cache.hot.known += blocks.len();
+    cache.hot.made.insert(entry, (blocks, tries));
+    cache.hot.made.get(&entry).map(|(blocks, _)| &**blocks)
+}
+
+/// A path that might be made, and where its first block was run.
+struct Found {
+    route: Route,
+    places: Vec<u32>,
 }
 
 /// The search for paths in what a thread ran.
@@ -163,18 +177,29 @@ impl<'a> Search<'a> {
     }
 
     /// Where the next path should be made: where the last one goes on, or else wherever most items begin.
-    fn next(&mut self, hot: &Hot) -> Option<Route> {
+    fn next(&mut self, hot: &Hot) -> Option<Found> {
         while let Some((entry, mut places)) = self.behind().or_else(|| self.often.pop()) {
             places.retain(|place| !self.covered[*place as usize]);
             if places.len() < self.least || !hot.may_be_made(self.ran, entry, &places) {
                 continue;
             }
-            let route = route(self.ran, entry, places);
-            if route.entries.len() > 1 && hot.is_new(&route) {
-                return Some(route);
+            let route = route(self.ran, entry, places.clone());
+            let is_long = route.entries.len() > 1 && hot.is_new(&route);
+            if is_long && self.is_worth(&places, &route.entries) {
+                return Some(Found { route, places });
             }
         }
         None
+    }
+
+    /// Whether a path of these blocks would have gone as far, from these places on, as items did.
+    fn is_worth(&self, places: &[u32], blocks: &[u64]) -> bool {
+        let from = |place: &u32| self.ran[*place as usize..].iter();
+        let same = |place| from(place).zip(blocks).take_while(|(r, block)| r.entry == **block);
+        let went = |place| 1 + from(place).skip(1).take_while(|r| !r.begins).count();
+        let would: usize = places.iter().map(|place| same(place).count()).sum();
+        let did: usize = places.iter().map(went).sum();
+        would >= did
     }
 
     /// The items of the block that mostly comes behind the last path, if they are to be looked at and have not been.
@@ -217,14 +242,14 @@ impl Hot {
             1 + behind.take_while(|block| !block.begins).count()
         };
         let all: usize = places.iter().map(run).sum();
-        *tries < MOST_TRIES && all * 2 < blocks.len() * places.len()
+        *tries < MOST_TRIES && (blocks.is_empty() || all * 2 < blocks.len() * places.len())
     }
 
     /// Whether there is no such path yet: none that begins there, or one that goes another way.
     fn is_new(&self, route: &Route) -> bool {
         let Some((blocks, _)) = self.made.get(&route.entries[0]) else { return true };
         let same = blocks.iter().zip(&route.entries).take_while(|(a, b)| a == b).count();
-        same < blocks.len().min(route.entries.len())
+        blocks.is_empty() || same < blocks.len().min(route.entries.len())
     }
 
     /// The path that begins here is gone.
@@ -284,7 +309,7 @@ mod tests {
     fn routes(hot: &Hot, blocks: &str, least: usize) -> Vec<(String, Option<char>)> {
         let ran = ran(blocks);
         let mut search = Search::new(&ran, least);
-        std::iter::from_fn(|| search.next(hot)).map(|route| shown(&route)).collect()
+        std::iter::from_fn(|| search.next(hot)).map(|found| shown(&found.route)).collect()
     }
 
     /// The paths that should be made, where each can be of at most so many blocks.
@@ -292,7 +317,7 @@ mod tests {
         let ran = ran(blocks);
         let mut search = Search::new(&ran, least);
         let mut made = Vec::new();
-        while let Some(route) = search.next(&Hot::new()) {
+        while let Some(Found { route, .. }) = search.next(&Hot::new()) {
             let len = route.entries.len().min(most);
             search.cover(&route.entries[..len]);
             made.push(shown(&route).0[..len].to_owned());
@@ -337,6 +362,18 @@ mod tests {
         assert_eq!(found, ["abxyz", "zabxyz", "cdzabxyz"]);
         // What begins seldom but for that begins no path.
         assert_eq!(made(&format!("{}XBCXBC", "ABC".repeat(9)), 6, 40), ["bca"]);
+    }
+
+    #[test]
+    fn paths_are_not_made_anew_to_go_less_far() {
+        let blocks = |path: &str| path.chars().map(|c| u64::from(c as u32)).collect::<Vec<_>>();
+        // Each item went two blocks of four.
+        let ran = ran(&"AbX.".repeat(6));
+        let search = Search::new(&ran, 6);
+        let places: Vec<u32> = (0..6).map(|item| 4 * item).collect();
+        assert!(search.is_worth(&places, &blocks("abx")));
+        assert!(search.is_worth(&places, &blocks("ab")));
+        assert!(!search.is_worth(&places, &blocks("ax")));
     }
 
     #[test]
