@@ -49,6 +49,8 @@ pub struct TraceFile {
     path: PathBuf,
     options: Options,
     writer: Option<Writer<File>>,
+    /// Whether all is in the file.
+    is_whole: bool,
     /// What was written, once it is closed.
     closed: Option<(Totals, u64)>,
 }
@@ -56,7 +58,7 @@ pub struct TraceFile {
 impl TraceFile {
     /// A file that is still to be made.
     pub const fn new(path: PathBuf, options: Options) -> Self {
-        Self { path, options, writer: None, closed: None }
+        Self { path, options, writer: None, is_whole: false, closed: None }
     }
 
     /// Where it is.
@@ -80,8 +82,16 @@ impl TraceFile {
     pub fn close(&mut self) -> Result<()> {
         self.finish()?;
         self.closed = self.written();
-        self.writer = None;
+        self.put_away();
         Ok(())
+    }
+
+    /// Frees what was kept to write it, which takes long where there was much code, beside what comes next.
+    fn put_away(&mut self) {
+        if let Some(writer) = self.writer.take_if(|_| self.is_whole) {
+            // If there is no thread for it, it is freed here.
+            let _ = std::thread::Builder::new().name("tidy".to_owned()).spawn(move || drop(writer));
+        }
     }
 
     fn with<T>(
@@ -99,6 +109,12 @@ impl TraceFile {
         }
         let writer = self.writer.as_mut().context("the trace file was not made")?;
         work(writer).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+impl Drop for TraceFile {
+    fn drop(&mut self) {
+        self.put_away();
     }
 }
 
@@ -138,6 +154,10 @@ impl Sink for TraceFile {
     }
 
     fn finish(&mut self) -> Result<()> {
-        if self.closed.is_some() { Ok(()) } else { self.with(Writer::finish) }
+        if self.closed.is_none() {
+            self.with(Writer::finish)?;
+            self.is_whole = true;
+        }
+        Ok(())
     }
 }

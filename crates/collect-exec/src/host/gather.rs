@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::{HashMap, HashSet};
+use std::mem::take;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -170,7 +171,18 @@ impl<'a, S: Sink> Gather<'a, S> {
         for id in self.settle_all()? {
             self.out.end(ThreadId(id), None).map_err(CollectError::Sink)?;
         }
-        self.out.sink.finish().map_err(CollectError::Sink)
+        let finished = self.out.sink.finish().map_err(CollectError::Sink);
+        self.put_away();
+        finished
+    }
+
+    /// Frees what was known of the program, which takes long for one with much code, beside whatever the caller does next.
+    fn put_away(&mut self) {
+        let book = std::mem::replace(&mut self.book, Book::new(Uses::Tells));
+        let (visited, processes) = (take(&mut self.visited), take(&mut self.out.processes));
+        let all = (book, visited, processes);
+        // If there is no thread for it, it is freed here.
+        let _ = std::thread::Builder::new().name("tidy".to_owned()).spawn(move || drop(all));
     }
 
     /// More was recorded but is not told, for this reason.
@@ -348,7 +360,7 @@ impl<S: Sink> Out<'_, S> {
             return Ok(false);
         }
         (process.untold, process.allowed) = (0, 0);
-        for identifier in std::mem::take(&mut process.ahead).into_iter().flatten() {
+        for identifier in take(&mut process.ahead).into_iter().flatten() {
             if let Some(blocks) = book.chain(identifier) {
                 self.chain(id, (identifier, blocks), book)?;
             } else if let Some(block) = book.get(identifier) {
@@ -526,7 +538,7 @@ impl<S: Sink> Out<'_, S> {
             *insns += records.iter().filter(|r| matches!(r, Record::Insn { .. })).count() as u64;
         }
         thread.insns += *insns;
-        self.insns += std::mem::take(insns);
+        self.insns += take(insns);
         records.clear();
         ways.clear();
         words.clear();

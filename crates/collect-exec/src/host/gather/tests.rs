@@ -561,7 +561,7 @@ impl Ears {
     /// Works off what a thread ran; the last was left like this.
     fn play(&mut self, thread: u32, leave: Leave) {
         let Some(player) = self.players.get_mut(&thread) else { return };
-        let (queue, registers) = (std::mem::take(&mut player.queue), &mut player.registers);
+        let (queue, registers) = (take(&mut player.queue), &mut player.registers);
         let mut records = Vec::new();
         for (i, played) in queue.iter().enumerate() {
             match played {
