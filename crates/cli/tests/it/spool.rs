@@ -11,8 +11,8 @@ use crate::support::{Folder, Run, good, ichnos, native};
 
 /// How long to wait for what must come.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Enough rounds of `crowd` for a spool, in one thread.
-const ROUNDS: &str = "20";
+/// Enough rounds of `crowd` for a spool, in one thread, that one of 20 MB is too small for.
+const ROUNDS: &str = "60";
 
 fn crowd() -> String {
     guest::build("crowd.c", Link::Static, &["-O2"]).to_str().unwrap().to_owned()
