@@ -221,7 +221,6 @@ impl Cache {
         self.exits.clear();
         self.items.clear();
         self.hot = Hot::new();
-        self.leaner = Leaner::default();
         self.retired = false;
         self.filling += 1;
     }
@@ -276,12 +275,11 @@ impl Cache {
 
     /// Puts a path in the place of the fragment with which it begins.
     pub fn place_whole(&mut self, route: &Route, draft: Draft) {
-        let pc = draft.pc;
-        if let Some(old) = self.book(Kind::Recorded).by_pc(pc) {
+        if let Some(old) = self.book(Kind::Recorded).by_pc(draft.pc) {
             self.remove(old);
         }
         self.leaner.add(route, &draft);
-        self.place_path(draft, pc);
+        self.place_path(draft);
     }
 
     /// A path for who knows these registers where its first fragment begins now; nothing if it cannot be made.
@@ -301,7 +299,7 @@ impl Cache {
     }
 
     /// Tells the host of a path, and places it.
-    pub fn place_path(&mut self, draft: Draft, pc: u64) -> u32 {
+    pub fn place_path(&mut self, draft: Draft) {
         self.tell(&draft);
         // Returns go to the pad of the call that was translated last.
         for pad in draft.pads.iter().filter(|pad| pad.kind == PadKind::Ret) {
@@ -309,8 +307,9 @@ impl Cache {
                 self.removed.push(Pad { kind: PadKind::Ret, tag: pad.tag, at });
             }
         }
+        let pc = draft.pc;
         let region = self.region_for(pc);
-        self.place(draft, pc, region, Kind::Recorded)
+        self.place(draft, pc, region, Kind::Recorded);
     }
 
     fn draft_along(&mut self, route: &Route, known: u16, region: usize) -> Option<Draft> {

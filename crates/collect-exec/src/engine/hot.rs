@@ -194,12 +194,11 @@ impl<'a> Search<'a> {
 
     /// Whether a path of these blocks would have gone as far, from these places on, as items did.
     fn is_worth(&self, places: &[u32], blocks: &[u64]) -> bool {
-        let from = |place: &u32| self.ran[*place as usize..].iter();
-        let same = |place| from(place).zip(blocks).take_while(|(r, block)| r.entry == **block);
-        let went = |place| 1 + from(place).skip(1).take_while(|r| !r.begins).count();
-        let would: usize = places.iter().map(|place| same(place).count()).sum();
-        let did: usize = places.iter().map(went).sum();
-        would >= did
+        let same = |place: &u32| {
+            let ran = self.ran[*place as usize..].iter();
+            ran.zip(blocks).take_while(|(r, block)| r.entry == **block).count()
+        };
+        places.iter().map(same).sum::<usize>() >= went(self.ran, places)
     }
 
     /// The items of the block that mostly comes behind the last path, if they are to be looked at and have not been.
@@ -237,12 +236,8 @@ impl Hot {
     /// Whether a path might be made that begins with a block, which was run at these places: there is none, or that is mostly left before its end.
     fn may_be_made(&self, ran: &[Ran], entry: u64, places: &[u32]) -> bool {
         let Some((blocks, tries)) = self.made.get(&entry) else { return true };
-        let run = |place: &u32| {
-            let behind = ran[*place as usize + 1..].iter();
-            1 + behind.take_while(|block| !block.begins).count()
-        };
-        let all: usize = places.iter().map(run).sum();
-        *tries < MOST_TRIES && (blocks.is_empty() || all * 2 < blocks.len() * places.len())
+        let is_left = || went(ran, places) * 2 < blocks.len() * places.len();
+        *tries < MOST_TRIES && (blocks.is_empty() || is_left())
     }
 
     /// Whether there is no such path yet: none that begins there, or one that goes another way.
@@ -256,6 +251,12 @@ impl Hot {
     pub fn forget(&mut self, entry: u64) {
         self.made.remove(&entry);
     }
+}
+
+/// How many blocks the items have that begin at these places.
+fn went(ran: &[Ran], places: &[u32]) -> usize {
+    let behind = |place: &u32| ran[*place as usize + 1..].iter().take_while(|r| !r.begins).count();
+    places.iter().map(|place| 1 + behind(place)).sum()
 }
 
 /// The way that is mostly taken from a block that was run at these places.

@@ -135,7 +135,7 @@ impl Cache {
         let route = path.route.clone();
         let Some(draft) = self.draft_path(&route, known) else { return 0 };
         let blocks = draft.blocks().len();
-        self.place_path(draft, pc);
+        self.place_path(draft);
         blocks
     }
 }

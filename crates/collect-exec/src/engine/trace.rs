@@ -249,12 +249,7 @@ pub fn overflow(ctx: &mut Ctx, begun: u64, item: Option<u64>) {
     if ctx.buffer_index != NONE {
         ctx.buffer -= begun;
         is_special = ctx.special > ctx.buffer;
-        let start = start_of(ctx.buffer_index);
-        // SAFETY: what this thread has stored, which nobody changes meanwhile.
-        let stored = unsafe {
-            std::slice::from_raw_parts(start as *const u8, (ctx.buffer - start) as usize)
-        };
-        state::get().look_for_paths(stored);
+        look(ctx);
         // A record that was cut off by a fault may have room reserved behind the end.
         len = end_of(ctx.buffer_index).saturating_sub(ctx.buffer).min(PAGE) as usize;
         let from = ctx.buffer as *mut u8;
@@ -277,17 +272,20 @@ pub fn overflow(ctx: &mut Ctx, begun: u64, item: Option<u64>) {
 /// The buffer has no room for a record of which nothing counts yet: the next one begins anew, with this item.
 pub fn renew(ctx: &mut Ctx, item: Option<u64>) {
     if ctx.buffer_index != NONE {
-        let start = start_of(ctx.buffer_index);
+        look(ctx);
         let len = end_of(ctx.buffer_index).saturating_sub(ctx.buffer) as usize;
-        // SAFETY: what this thread has stored, which nobody changes meanwhile; and what is left of its buffer, where nobody is to find
-        // the beginning of a record.
-        let stored = unsafe {
-            (ctx.buffer as *mut u8).write_bytes(0, len);
-            std::slice::from_raw_parts(start as *const u8, (ctx.buffer - start) as usize)
-        };
-        state::get().look_for_paths(stored);
+        // SAFETY: what is left of this thread's buffer, where nobody is to find the beginning of a record.
+        unsafe { (ctx.buffer as *mut u8).write_bytes(0, len) };
     }
     next(ctx, item);
+}
+
+/// Looks for paths in what a thread has stored in its buffer, which is full.
+fn look(ctx: &Ctx) {
+    let start = start_of(ctx.buffer_index);
+    let len = (ctx.buffer - start) as usize;
+    // SAFETY: what this thread has stored, which nobody changes meanwhile.
+    state::get().look_for_paths(unsafe { std::slice::from_raw_parts(start as *const u8, len) });
 }
 
 /// A thread goes on elsewhere, and will not store what is still to be stored of the record that it began last, which has so many bytes: if that
