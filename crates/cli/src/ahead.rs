@@ -20,6 +20,17 @@ use ichnos_trace::Reader;
 /// Unpacking takes somewhat longer than the models that take blocks; more threads would wait.
 const THREADS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
+/// A chunk with more records than these is not unpacked into memory: a repeated string instruction has as many as it likes.
+const MOST: u64 = 1 << 25;
+
+/// Whether all chunks are such as can lie in memory.
+pub fn is_possible(reader: &Reader) -> bool {
+    reader.chunks().iter().all(|place| {
+        let totals = &place.header.totals;
+        totals.references() + totals.insns + totals.branches <= MOST
+    })
+}
+
 /// Tells a stored trace of one thread to a sink that takes blocks.
 pub fn drive<S>(reader: &Reader, sink: &mut S) -> Result<()>
 where

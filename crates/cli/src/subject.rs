@@ -101,9 +101,19 @@ impl Subject<'_> {
         (reader.threads().len() == 1).then_some(reader)
     }
 
+    /// The same, if its chunks can be unpacked ahead.
+    fn one_ahead(&self) -> Option<&Reader> {
+        self.one_thread().filter(|reader| ahead::is_possible(reader))
+    }
+
+    /// Whether [`Subject::drive_ahead`] can be.
+    pub fn can_go_ahead(&self) -> bool {
+        self.one_ahead().is_some()
+    }
+
     /// Tells a stored trace of a single thread to a sink that takes blocks, and unpacks it ahead.
     pub fn drive_ahead(&self, sink: &mut AnySink<'_>, doing: &'static str) -> Result<Ending> {
-        let Some(reader) = self.one_thread() else { bail!("there is no stored thread") };
+        let Some(reader) = self.one_ahead() else { bail!("there is no stored thread") };
         let mut sink = Progress::new(sink, self.input.as_ref().and_then(Input::insns), doing);
         let file = self.args.file().map(|file| file.display().to_string()).unwrap_or_default();
         ahead::drive(reader, &mut sink).context(file)?;

@@ -204,13 +204,13 @@ impl Expander {
         done.is_some()
     }
 
-    /// Appends the records of any block. `flush` is called when many have gathered.
+    /// Appends the records of any block. `flush` is called when many have gathered; it answers whether more are wanted.
     pub(crate) fn steps<E>(
         &mut self,
         entry: &Entry,
         rest: &mut Rest<'_>,
         leave: Leave,
-        flush: &mut impl FnMut(&mut Self) -> Result<(), E>,
+        flush: &mut impl FnMut(&mut Self) -> Result<bool, E>,
     ) -> Result<Result<(), &'static str>, E> {
         let left = entry.left_at(leave);
         let mut rest = match rest.split(entry) {
@@ -267,11 +267,11 @@ impl Expander {
         self.records.push(record);
     }
 
-    /// Appends the accesses of a run.
+    /// Appends the accesses of a run, as far as they are wanted.
     fn repeat<E>(
         &mut self,
         run: &Run,
-        flush: &mut impl FnMut(&mut Self) -> Result<(), E>,
+        flush: &mut impl FnMut(&mut Self) -> Result<bool, E>,
     ) -> Result<(), E> {
         let mut turn = 0;
         while turn < run.count {
@@ -280,8 +280,8 @@ impl Expander {
                 self.push(record);
             }
             turn = end;
-            if self.records.len() >= PIECE as usize {
-                flush(self)?;
+            if self.records.len() >= PIECE as usize && !flush(self)? {
+                break;
             }
         }
         Ok(())
@@ -291,7 +291,7 @@ impl Expander {
     pub(crate) fn loose<E>(
         &mut self,
         loose: &Loose,
-        flush: &mut impl FnMut(&mut Self) -> Result<(), E>,
+        flush: &mut impl FnMut(&mut Self) -> Result<bool, E>,
     ) -> Result<(), E> {
         match loose {
             Loose::Run(run) => self.repeat(run, flush),

@@ -124,7 +124,7 @@ impl<'r> Player<'r> {
             Some(Item::Loose) => {
                 let mut out = Outlet { playing, decoder, sink, ways: &self.ways, enough: false };
                 for loose in &burst.loose {
-                    expander.loose(loose, &mut |e| out.flush(e))?;
+                    expander.loose(loose, &mut |e| out.pass(e))?;
                 }
                 out.flush(expander)?;
                 Ok(out.done())
@@ -194,7 +194,7 @@ impl<'r> Player<'r> {
                     return Err(out.refuse("a block lacks words"));
                 }
             } else if !expander.planned((ways, id), entry, &mut rest, leave)
-                && let Err(flaw) = expander.steps(entry, &mut rest, leave, &mut |e| out.flush(e))?
+                && let Err(flaw) = expander.steps(entry, &mut rest, leave, &mut |e| out.pass(e))?
             {
                 return Err(out.refuse(flaw));
             }
@@ -318,6 +318,12 @@ impl<S: Sink> Outlet<'_, '_, S> {
         }
         expander.records.clear();
         Ok(())
+    }
+
+    /// The same; whether more are wanted.
+    fn pass(&mut self, expander: &mut Expander) -> Result<bool, PlayError<S>> {
+        self.flush(expander)?;
+        Ok(!self.enough)
     }
 
     /// Tells the blocks that wait. No records wait.

@@ -22,9 +22,13 @@ pub const MAX_RAW: u32 = 64 << 20;
 /// they are, with a few bytes of lengths.
 pub(crate) const MAX_PACKED: u32 = MAX_RAW + 4096;
 
-/// The most records one stream chunk may hold. Bounds the time that a chunk of
+/// The most instructions one stream chunk may hold. Bounds the time that a chunk of
 /// a few hostile bytes can cost.
-pub const MAX_RECORDS: u64 = 1 << 28;
+pub const MAX_INSNS: u64 = 1 << 28;
+
+/// The most records one stream chunk may hold: many more, because a single repeated string instruction
+/// makes as many accesses as the program has memory, and no chunk ends within an execution.
+pub const MAX_RECORDS: u64 = 1 << 40;
 
 /// What sort of chunk. Unknown values survive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -140,7 +144,7 @@ impl ChunkHeader {
         let records = [t.insns, t.loads, t.stores, t.branches, t.prefetches, t.flushes]
             .iter()
             .try_fold(0u64, |sum, n| sum.checked_add(*n));
-        if records.is_none_or(|n| n > MAX_RECORDS) || t.taken > t.branches {
+        if t.insns > MAX_INSNS || records.is_none_or(|n| n > MAX_RECORDS) || t.taken > t.branches {
             return Err(Flaw("its counts exceed what a chunk may hold"));
         }
         self.first.checked_add(t.insns).map(|_| ()).ok_or(Flaw("its counts exceed 64 bits"))

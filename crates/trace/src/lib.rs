@@ -87,7 +87,7 @@ mod writer;
 
 pub use block::{Block, Exits, LeftAt, MAX_STEPS, Shape, Tally, Word};
 pub use chain::MAX_CHAINS;
-pub use chunk::{ChunkHeader, ChunkKind, MAX_RAW, MAX_RECORDS};
+pub use chunk::{ChunkHeader, ChunkKind, MAX_INSNS, MAX_RAW, MAX_RECORDS};
 pub use error::Error;
 pub use flex::{Lane, Run};
 pub use header::{Provenance, VERSION};

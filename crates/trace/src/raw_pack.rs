@@ -11,7 +11,7 @@ use std::ops::Range;
 use ichnos_base::{GuestVa, Leave, ProcessId, RefKind, Register, Step, Totals, Width};
 
 use crate::bytes::put_varint;
-use crate::chunk::MAX_RECORDS;
+use crate::chunk::{MAX_INSNS, MAX_RECORDS};
 use crate::columns::ColumnPacker;
 use crate::error::Error;
 use crate::flex::{Lane, Run, put_runs};
@@ -37,9 +37,10 @@ pub(crate) const MOST_SILENT: usize = 1024;
 
 /// With more records than this a chunk ends before the next executions that can begin one: whoever told them may have told fewer
 /// instructions than there are.
-const CLOSE_RECORDS: u64 = MAX_RECORDS / 2;
+const CLOSE_RECORDS: u64 = MAX_INSNS / 2;
 
-/// After so many bytes of executions that is looked at. They have far fewer records than a chunk may have then.
+/// After so many bytes of executions that is looked at, if it is not for flexible ones that it is so. The others have far fewer records
+/// in so many bytes than a chunk may have.
 const LOOK: usize = 1 << 20;
 
 /// What a thread did, as far as it becomes one chunk; or several, if that has too many records for one.
@@ -216,7 +217,7 @@ impl RawPacker {
         if gathered.bytes.len() / 4 > MOST_RAW {
             return Err(Error::Misuse("a raw buffer has more words than a chunk may have"));
         }
-        if records(&totals) > MAX_RECORDS {
+        if totals.insns > MAX_INSNS || records(&totals) > MAX_RECORDS {
             return Err(Error::Misuse("a raw buffer has more records than a chunk may have"));
         }
         let (stored, mut told) = stored(&gathered.bytes, &self.apart, &mut self.columns);
@@ -277,8 +278,9 @@ impl RawPacker {
         for (piece, is) in gathered.pieces.iter().enumerate().skip(piece) {
             match *is {
                 Piece::Executions(end, left, can_begin) => {
-                    if can_begin && bytes >= look {
-                        if records(&self.totals(lore)) > CLOSE_RECORDS {
+                    let is_much = records(&self.totals) > CLOSE_RECORDS;
+                    if can_begin && (is_much || bytes >= look) {
+                        if is_much || records(&self.totals(lore)) > CLOSE_RECORDS {
                             self.leave(lore, leave)?;
                             return Ok(Some(From { piece, bytes, events }));
                         }

@@ -10,7 +10,7 @@ use ichnos_base::{BlockId, Event, GuestVa, Leave, Record, Register, Step};
 
 use crate::block::Word;
 use crate::bytes::{Cursor, Parse};
-use crate::chunk::MAX_RECORDS;
+use crate::chunk::MAX_INSNS;
 use crate::coder::Decoding;
 use crate::error::Flaw;
 use crate::event_codec::get_event;
@@ -144,7 +144,7 @@ impl Unpacker {
             self.values.values.reset(bits);
             (self.values.tokens, self.values.written) = (0, 0);
         }
-        self.ahead = Ahead { until_mark: 0, may_follow: MAX_RECORDS };
+        self.ahead = Ahead { until_mark: 0, may_follow: MAX_INSNS };
         self.ahead.expect(marks.varint()?)?;
         self.at[MARKS] = self.columns[MARKS].len() - marks.left();
         Ok(())

@@ -2,10 +2,11 @@
 //! programs in the simulator.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use ichnos_base::Totals;
 use ichnos_testkit::guest::{self, Link};
 use ichnos_testkit::tool;
 
-use crate::support::{Folder, ichnos, native};
+use crate::support::{Folder, good, ichnos, native, shell, totals};
 
 /// The code cache tells what single stepping tells, record by record.
 #[test]
@@ -24,6 +25,38 @@ fn record_equals_step() {
         let info = ichnos(&folder, &["info", "--json", "r.ichnos"]).json();
         assert!(info["instructions"].as_u64().unwrap() > 1000, "{source}: {info}");
     }
+}
+
+/// A single instruction can make more accesses than other chunks have records.
+#[test]
+fn record_takes_instructions_of_any_length() {
+    const KIB: u64 = 300 << 10;
+    let folder = Folder::new();
+    let program = guest::build("bare_fill.c", Link::Bare, &[]);
+    let program = program.to_str().unwrap();
+    good(ichnos(&folder, &["step", "-q", "-o", "s.ichnos", "--", program, "000256"]));
+    good(ichnos(&folder, &["record", "-q", "-o", "r.ichnos", "--", program, "000256"]));
+    let line = ["diff", "--first-only", "--only", "records", "s.ichnos", "r.ichnos"];
+    good(ichnos(&folder, &line));
+    let count = |file: &str| {
+        let Totals { insns, loads, stores, .. } = totals(&folder, file);
+        [insns, loads, stores]
+    };
+    let few = count("r.ichnos");
+    let more = (KIB - 256) << 10;
+    let wanted = [few[0], few[1] + more, few[2] + more / 8];
+    let size = KIB.to_string();
+    for options in [&[][..], &["--spool-limit", "0"]] {
+        let line = [&["record", "-q", "-o", "m.ichnos"], options, &["--", program, &size]];
+        let run = good(ichnos(&folder, &line.concat()));
+        assert_eq!(run.stdout, "0\n0\n1\n");
+        assert_eq!(count("m.ichnos"), wanted, "{options:?}");
+    }
+    // Whoever wants the first of them does not wait for all.
+    let ichnos = env!("CARGO_BIN_EXE_ichnos");
+    let line = format!("{ichnos} dump m.ichnos | grep ' S .* 1 string' | head -n 1");
+    let first = good(shell(&folder, &line));
+    assert_eq!(first.stdout.lines().count(), 1);
 }
 
 #[test]

@@ -7,7 +7,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use ichnos_base::Totals;
 use ichnos_testkit::guest::{self, Link};
+use ichnos_trace::Reader;
 
 /// A scratch folder that goes away with the test.
 pub struct Folder(PathBuf);
@@ -120,6 +122,12 @@ pub fn native(folder: &Folder, program: &str, args: &[&str]) -> Run {
 /// Runs a line of bash.
 pub fn shell(folder: &Folder, line: &str) -> Run {
     native(folder, "bash", &["-c", line])
+}
+
+/// What a trace counts, as far as that is known without reading its records.
+#[track_caller]
+pub fn totals(folder: &Folder, file: &str) -> Totals {
+    Reader::open(&folder.path().join(file)).unwrap().totals()
 }
 
 /// A trace that many tests read: a small sort without libraries.

@@ -146,7 +146,7 @@ fn walk(
     rest: &mut Rest<'_>,
 ) -> Result<Expander, &'static str> {
     let mut walker = Expander { machine: machine.clone(), ..Expander::new() };
-    let done = walker.steps(entry, rest, leave, &mut |_| Ok::<_, Infallible>(()));
+    let done = walker.steps(entry, rest, leave, &mut |_| Ok::<_, Infallible>(true));
     let Ok(done) = done;
     done.map(|()| walker)
 }
