@@ -6,7 +6,7 @@ use ichnos_flow::Level;
 use ichnos_testkit::{guest, tool};
 
 use crate::inline_compare::{Compared, Stepped};
-use crate::support::{Folder, good, ichnos, native, shell};
+use crate::support::{Folder, good, ichnos, native, shell, totals};
 
 const BARE: &str = "-static -no-pie -nostdlib -ffreestanding -fno-builtin";
 
@@ -40,6 +40,24 @@ fn inline_equals_step_at_every_level_of_the_planner() {
         }
         stepped.compare_references();
     }
+}
+
+/// Accesses of a single instruction that would fill the memory if they were records.
+#[test]
+fn inline_takes_instructions_of_any_length() {
+    const KIB: u64 = 300 << 10;
+    let folder = Folder::new();
+    let program = build(&folder, "bare_fill.c", &format!("-O2 {BARE}"));
+    let stepped = Stepped::new(program.as_ref());
+    stepped.compare(Level::Flow);
+    stepped.compare_references();
+    let size = KIB.to_string();
+    good(ichnos(&folder, &["record", "-q", "-o", "m.ichnos", "--", &program, &size]));
+    let all = totals(&folder, "m.ichnos");
+    let stores = KIB << 10 >> 3;
+    assert!((stores..stores + 1000).contains(&all.stores), "{all:?}");
+    let loads = (KIB << 10) + 0x20000;
+    assert!((loads..loads + 1000).contains(&all.loads), "{all:?}");
 }
 
 #[test]

@@ -3,8 +3,9 @@
 //! and the collector evaluates them as a single-stepping one would.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{GuestVa, Record};
-use ichnos_isa_x86::{Gpr, Index, Inst, LaneMask, Regs, Rep, Segment, Shape, accesses};
+use ichnos_base::{GuestVa, Record, RefKind};
+use ichnos_isa_x86::{AddrWidth, Gpr, Index, Inst, LaneMask, Regs, Rep, Segment, Shape, accesses};
+use ichnos_trace::{Lane, Run};
 
 /// One thing stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +30,12 @@ pub(crate) enum MaskWidth {
     /// 64 bits.
     Wide,
 }
+
+/// More turns of a repeated string instruction than these are told as runs, which do not fill the memory.
+const LONG: u64 = 1 << 16;
+
+/// The bit of the flags that says that string instructions go backwards.
+const DIRECTION: u64 = 1 << 10;
 
 /// What is stored for an instruction.
 #[derive(Clone, Debug)]
@@ -114,11 +121,48 @@ impl Payload {
 
     /// The accesses that one execution made, given what was stored; false if the bytes
     /// are too few.
-    pub(crate) fn evaluate(&self, mut bytes: &[u8], fs: u64, out: &mut Vec<Record>) -> bool {
+    pub(crate) fn evaluate(&self, bytes: &[u8], fs: u64, out: &mut Vec<Record>) -> bool {
+        let Some((mut saved, turns)) = self.saved(bytes, fs) else { return false };
+        match turns {
+            Some(turns) => self.repeat(&mut saved, turns, out),
+            None => accesses(&self.inst, &saved, out).is_ok(),
+        }
+    }
+
+    /// The same as runs, if there are too many of them for anything else.
+    pub(crate) fn runs(&self, bytes: &[u8], fs: u64) -> Option<Vec<Run>> {
+        let (saved, turns) = self.saved(bytes, fs)?;
+        let mut left = turns.filter(|turns| *turns > LONG)?;
+        // Narrow addresses may begin again from the lowest.
+        if self.inst.memory().iter().any(|m| m.address.width != AddrWidth::Bits64) {
+            return None;
+        }
+        let mut first = Vec::new();
+        accesses(&self.inst, &saved, &mut first).ok()?;
+        let mut lanes = first.iter().filter_map(RefKind::of).map(|(kind, flags, size, base)| {
+            let size_up = u64::from(size);
+            let stride = if saved.is_backward() { size_up.wrapping_neg() } else { size_up };
+            Lane { kind, flags, size, base, stride }
+        });
+        let (mut first, mut second) = (lanes.next()?, lanes.next());
+        let mut runs = Vec::new();
+        while left > 0 {
+            let count = u32::try_from(left).unwrap_or(u32::MAX);
+            runs.push(Run { count, first, second });
+            left -= u64::from(count);
+            for lane in [Some(&mut first), second.as_mut()].into_iter().flatten() {
+                lane.base = lane.base.offset(lane.stride.wrapping_mul(count.into()));
+            }
+        }
+        Some(runs)
+    }
+
+    /// The registers that were stored, and how many turns there were, if that is the question.
+    fn saved(&self, mut bytes: &[u8], fs: u64) -> Option<(Saved, Option<u64>)> {
         let mut saved = Saved { gprs: [0; 16], fs, flags: 0, vectors: Vec::new(), masks: [0; 8] };
-        let mut after = None;
+        let mut after = 0;
         for item in &self.items {
-            let Some((these, rest)) = bytes.split_at_checked(item.len()) else { return false };
+            let (these, rest) = bytes.split_at_checked(item.len())?;
             bytes = rest;
             let word = crate::note::u64_at(these, 0).unwrap_or(0);
             match *item {
@@ -126,7 +170,7 @@ impl Payload {
                 Item::Mask(k, MaskWidth::Narrow) => saved.masks[usize::from(k % 8)] = word & 0xffff,
                 Item::Mask(k, MaskWidth::Wide) => saved.masks[usize::from(k % 8)] = word,
                 Item::Flags => saved.flags = word,
-                Item::CountAfter => after = Some(word),
+                Item::CountAfter => after = word,
                 Item::Vector(number, _) => {
                     let mut vector = [0; 64];
                     vector[..these.len()].copy_from_slice(these);
@@ -134,18 +178,16 @@ impl Payload {
                 }
             }
         }
-        match self.inst.memory().first().map(|m| m.shape) {
-            Some(Shape::String(_)) => self.repeat(&mut saved, after, out),
-            _ => accesses(&self.inst, &saved, out).is_ok(),
-        }
+        let repeats =
+            self.inst.memory().first().is_some_and(|m| matches!(m.shape, Shape::String(_)));
+        let turns = repeats.then(|| saved.gpr(Gpr::Rcx).wrapping_sub(after));
+        Some((saved, turns))
     }
 
     /// All turns of a repeated string instruction.
-    fn repeat(&self, saved: &mut Saved, after: Option<u64>, out: &mut Vec<Record>) -> bool {
-        const DIRECTION: u64 = 1 << 10;
+    fn repeat(&self, saved: &mut Saved, turns: u64, out: &mut Vec<Record>) -> bool {
         let rcx = usize::from(Gpr::Rcx.number());
-        let backward = saved.flags & DIRECTION != 0;
-        let turns = saved.gprs[rcx].wrapping_sub(after.unwrap_or(0));
+        let backward = saved.is_backward();
         for _ in 0..turns {
             if accesses(&self.inst, saved, out).is_err() {
                 return false;
@@ -182,6 +224,13 @@ struct Saved {
     flags: u64,
     vectors: Vec<(u8, [u8; 64])>,
     masks: [u64; 8],
+}
+
+impl Saved {
+    /// Whether string instructions go backwards.
+    const fn is_backward(&self) -> bool {
+        self.flags & DIRECTION != 0
+    }
 }
 
 impl Regs for Saved {

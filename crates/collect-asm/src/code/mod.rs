@@ -31,6 +31,7 @@ mod ways;
 pub use copy::{CodeSize, event_places};
 pub(crate) use copy::{Copy, Patch, Switched};
 pub(crate) use emit::{ENTERED, ENTERED_LEN, TAG};
+pub(crate) use flex::Payload;
 pub(crate) use hook::{ENOUGH as HOOKED, HOOK_LEN, Listed, NAME as FIND_OBJECT, hook};
 pub(crate) use image::{Image, Loading, imports, may_have_notes, symbol};
 pub(crate) use kernel::{ANSWERED, ANSWERED_LEN, ASKED, ASKED_LEN};

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use ichnos_base::{
     Batch, Chain, Code, EndStatus, Event, GapReason, GuestVa, Mode, Plan as Planned, ProcessId,
-    Raw, Sink, ThreadId, ThreadStart,
+    Raw, Record, Sink, ThreadId, ThreadStart,
 };
 use ichnos_rt::{Clock, Context, Pool};
 use ichnos_sync::Held;
+use ichnos_trace::Run;
 
 use super::Config;
 use super::images::Images;
@@ -145,7 +146,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             () => Made::All,
         };
         let raw = (made == Made::Nothing).then(Gathered::default);
-        let out = Out { records, insns: 0, made };
+        let out = Out { records, ..Out::new(made) };
         let silent = HashSet::new();
         let told = Told { sink, out, raw, silent, insns: 0, go_on: true, plan, clock };
         let (processes, threads, bytes) = Default::default();
@@ -469,7 +470,11 @@ impl<S: Sink> Told<'_, S> {
         until: Until,
     ) -> Result<Played, S::Error> {
         let Some(raw) = &mut self.raw else {
-            return Ok(of.shadow.play(block, words, (done, turns), until, &mut self.out));
+            let played = of.shadow.play(block, words, (done, turns), until, &mut self.out);
+            if self.out.long.is_some() {
+                self.flush(thread, state)?;
+            }
+            return Ok(played);
         };
         let (known, as_stored) = (of.shadow.known(), !of.shadow.is_changed());
         let mut out = Out::new(Made::All);
@@ -484,7 +489,7 @@ impl<S: Sink> Told<'_, S> {
                 raw.open(&known, state.changes_to_tell(of));
             }
             match block.payload {
-                Some(_) => raw.put_varying((names.block(number), block), words, &out.records),
+                Some(_) => raw.put_varying((names.block(number), block), words, &out),
                 None => {
                     raw.put_turns(names, number, (words, words.len()), (turns, block.turns));
                 }
@@ -497,7 +502,7 @@ impl<S: Sink> Told<'_, S> {
         self.flush(thread, state)?;
         of.changed = Changed::All;
         self.tell_code(thread, state, (block.entry, &block.code))?;
-        (self.out.records, self.out.insns) = (out.records, out.insns);
+        self.out = Out { made: self.out.made, ..out };
         self.flush(thread, state)?;
         Ok(played)
     }
@@ -548,15 +553,51 @@ impl<S: Sink> Told<'_, S> {
             self.go_on &= self.sink.raw(&told).map_err(RecordError::Sink)?;
             raw.clear();
         }
-        if !self.out.records.is_empty() {
-            let batch = Batch::new(ThreadId(thread), state.insns, &self.out.records);
-            self.go_on &= self.sink.records(&batch).map_err(RecordError::Sink)?;
-            self.out.records.clear();
+        if let Some((before, runs)) = self.out.long.take() {
+            self.flush_long((thread, state.insns), before, &runs)?;
+        } else {
+            self.flush_records((thread, state.insns))?;
         }
+        self.out.records.clear();
         let count = std::mem::take(&mut self.out.insns);
         state.insns += count;
         self.insns += count;
         Ok(())
+    }
+
+    /// Tells the records, before which there were so many instructions of the thread.
+    fn flush_records(&mut self, (thread, insns): (u32, u64)) -> Result<(), S::Error> {
+        if !self.out.records.is_empty() {
+            let batch = Batch::new(ThreadId(thread), insns, &self.out.records);
+            self.go_on &= self.sink.records(&batch).map_err(RecordError::Sink)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the records with runs behind so many of them, piece by piece.
+    #[cold]
+    fn flush_long(
+        &mut self,
+        (thread, insns): (u32, u64),
+        before: usize,
+        runs: &[Run],
+    ) -> Result<(), S::Error> {
+        let rest = self.out.records.split_off(before.min(self.out.records.len()));
+        self.flush_records((thread, insns))?;
+        let is_insn = |record: &&Record| matches!(record, Record::Insn { .. });
+        let insns = insns + self.out.records.iter().filter(is_insn).count() as u64;
+        for run in runs {
+            let mut turn = 0;
+            while turn < run.count && self.go_on {
+                let end = run.count.min(turn.saturating_add(BATCH as u32));
+                self.out.records.clear();
+                self.out.records.extend(run.records(turn, end));
+                self.flush_records((thread, insns))?;
+                turn = end;
+            }
+        }
+        self.out.records = rest;
+        self.flush_records((thread, insns))
     }
 
     pub(super) fn event(

@@ -11,10 +11,10 @@ use ichnos_base::{
     Sum, Value, Width,
 };
 use ichnos_lift::FS;
-use ichnos_trace::MAX_STEPS;
+use ichnos_trace::{Lane, MAX_STEPS, Run};
 
 use super::names::{Fresh, Names};
-use super::stream::turns_of;
+use super::stream::{Out, turns_of};
 use super::table::{Link, Tables};
 use crate::code::{Block, Exit, Op, TAG, TARGET};
 
@@ -149,12 +149,12 @@ impl Gathered {
         }
     }
 
-    /// Adds an execution of a block whose accesses vary: these.
+    /// Adds an execution of a block whose accesses vary: all that was played of it.
     pub(super) fn put_varying(
         &mut self,
         (identifier, block): (u32, &Block),
         words: &[u8],
-        records: &[Record],
+        played: &Out,
     ) {
         self.bytes.extend_from_slice(&identifier.to_le_bytes());
         let mut words = words;
@@ -163,7 +163,10 @@ impl Gathered {
                 Op::Take4(_) => 4,
                 Op::Take8(_) => 8,
                 Op::Flex => {
-                    put_runs(records, &mut self.bytes);
+                    match &played.long {
+                        Some((_, runs)) => put_long(runs, &mut self.bytes),
+                        None => put_runs(&played.records, &mut self.bytes),
+                    }
                     continue;
                 }
                 _ => continue,
@@ -307,6 +310,21 @@ fn put_runs(records: &[Record], out: &mut Vec<u8>) {
         count += 1;
     }
     out[head..head + 4].copy_from_slice(&count.to_le_bytes());
+}
+
+/// The same of accesses that are runs.
+fn put_long(runs: &[Run], out: &mut Vec<u8>) {
+    out.extend((runs.len() as u32).to_le_bytes());
+    for run in runs {
+        let lanes = [Some(run.first), run.second];
+        out.extend(run.count.to_le_bytes());
+        out.extend((lanes.iter().flatten().count() as u32).to_le_bytes());
+        for Lane { kind, flags, size, base, stride } in lanes.into_iter().flatten() {
+            for word in [kind.describe(flags, size), base.0, stride] {
+                out.extend(word.to_le_bytes());
+            }
+        }
+    }
 }
 
 type Reference = (RefKind, AccessFlags, u32, GuestVa);

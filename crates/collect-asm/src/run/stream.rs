@@ -7,11 +7,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{GuestVa, Record};
-use ichnos_trace::Register;
+use ichnos_trace::{Register, Run};
 
 use super::raw::{KNOWN, Known};
 use super::table::{FS, Left, Link, Reached, SLOTS, Tables, evaluate, total};
-use crate::code::{Block, Exit, Op};
+use crate::code::{Block, Exit, Op, Payload};
 use crate::note::{u32_at, u64_at};
 
 /// Below a return to other code, all within this distance go to copied code.
@@ -102,6 +102,8 @@ pub(crate) struct Out {
     pub(crate) records: Vec<Record>,
     /// Instructions among them, or that would be.
     pub(crate) insns: u64,
+    /// Accesses that were too many to be made records, and how many of the records come before them.
+    pub(crate) long: Option<(usize, Vec<Run>)>,
     /// Which records are made.
     pub(crate) made: Made,
 }
@@ -120,7 +122,7 @@ pub(crate) enum Made {
 impl Out {
     /// Nothing yet.
     pub(crate) const fn new(made: Made) -> Self {
-        Self { records: Vec::new(), insns: 0, made }
+        Self { records: Vec::new(), insns: 0, long: None, made }
     }
 
     #[inline]
@@ -133,6 +135,14 @@ impl Out {
     fn reference(&mut self, record: Record) {
         if self.made != Made::Nothing {
             self.records.push(record);
+        }
+    }
+
+    /// The accesses of an instruction for which this was stored.
+    fn varying(&mut self, payload: &Payload, stored: &[u8], fs: u64) {
+        match payload.runs(stored, fs) {
+            Some(runs) => self.long = Some((self.records.len(), runs)),
+            None => drop(payload.evaluate(stored, fs, &mut self.records)),
         }
     }
 
@@ -327,15 +337,10 @@ impl Shadow {
                 Op::Forget(register) => *self.register(register) = 0,
                 Op::Target(sum) => self.target = GuestVa(total(sum, &self.slots)),
                 Op::Flex => {
-                    if let Some(payload) =
-                        block.payload.as_ref().filter(|_| out.made != Made::Nothing)
-                    {
-                        let from = block.len - payload.len();
-                        payload.evaluate(
-                            words.get(from..).unwrap_or_default(),
-                            self.fs(),
-                            &mut out.records,
-                        );
+                    let payload = block.payload.as_ref().filter(|_| out.made != Made::Nothing);
+                    if let Some(payload) = payload {
+                        let stored = words.get(block.len - payload.len()..).unwrap_or_default();
+                        out.varying(payload, stored, self.fs());
                     }
                 }
                 Op::Exit(exit) => {
