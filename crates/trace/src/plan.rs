@@ -143,9 +143,7 @@ impl Stream {
             self.close_raw(tools)?;
         }
         let open = self.open_raw(tools)?;
-        if let Some(known) = raw.registers.filter(|_| !open.gathered.bytes.is_empty()) {
-            open.gathered.know(known);
-        }
+        let can_begin = raw.registers.is_some_and(|known| open.gathered.know(known));
         let Gathered { process, registers, follows, bytes, pieces, .. } = &mut open.gathered;
         if bytes.is_empty() {
             let none = Error::Misuse("raw executions begin where not all registers are known");
@@ -154,7 +152,7 @@ impl Stream {
             registers.extend_from_slice(raw.registers.ok_or(none)?);
         }
         raw.bytes.iter().for_each(|piece| bytes.extend_from_slice(piece));
-        pieces.push(Piece::Executions(bytes.len(), raw.leave, raw.registers.is_some()));
+        pieces.push(Piece::Executions(bytes.len(), raw.leave, can_begin));
         open.insns += raw.insns;
         Ok(())
     }

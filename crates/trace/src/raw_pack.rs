@@ -43,6 +43,9 @@ const CLOSE_RECORDS: u64 = MAX_INSNS / 2;
 /// in so many bytes than a chunk may have.
 const LOOK: usize = 1 << 20;
 
+/// So many bytes at least lie between executions that can begin a chunk, if one becomes several.
+const APART: usize = 4096;
+
 /// What a thread did, as far as it becomes one chunk; or several, if that has too many records for one.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
@@ -55,8 +58,10 @@ pub(crate) struct Gathered {
     /// All events, one behind the other as marks hold them.
     pub(crate) events: Vec<u8>,
     pub(crate) pieces: Vec<Piece>,
-    /// Before which pieces other registers are known, and which.
+    /// Before which pieces registers are known, and which.
     pub(crate) later: Vec<(usize, Vec<(Register, u64)>)>,
+    /// Where the last such piece begins.
+    noted: usize,
 }
 
 /// Where in what was gathered a chunk begins: the piece, and what is before it of all executions and events.
@@ -81,12 +86,15 @@ impl Gathered {
         last.map_or(&self.registers, |(_, registers)| registers)
     }
 
-    /// The next executions can begin a chunk: these registers are known before them.
-    pub(crate) fn know(&mut self, registers: &[(Register, u64)]) {
-        let piece = self.pieces.len();
-        if self.registers_before(piece) != registers {
-            self.later.push((piece, registers.to_vec()));
+    /// The next executions could begin a chunk: these registers are known before them. Whether they may, which takes memory, and so
+    /// not all do.
+    pub(crate) fn know(&mut self, registers: &[(Register, u64)]) -> bool {
+        let apart = self.bytes.len() - self.noted >= APART;
+        if apart {
+            self.noted = self.bytes.len();
+            self.later.push((self.pieces.len(), registers.to_vec()));
         }
+        apart
     }
 
     /// Forgets all, but keeps the memory.
@@ -97,6 +105,7 @@ impl Gathered {
         self.events.clear();
         self.pieces.clear();
         self.later.clear();
+        self.noted = 0;
     }
 }
 

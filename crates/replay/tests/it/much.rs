@@ -66,8 +66,10 @@ impl Sink for Stores {
 fn one_instruction_has_more_accesses_than_a_chunk_has_instructions() {
     const FILLS: [u32; 3] = [(MAX_INSNS + 17) as u32, 200 << 20, 60];
     const TO: u64 = 0x5000_0000;
+    /// So that enough lies between them.
+    const TURNS: u64 = 1100;
     let mut writer = writer(u64::MAX);
-    let exit = Step::Exit { kind: ExitKind::Direct, target: GuestVa(0x1000) };
+    let exit = Step::Exit { kind: ExitKind::Indirect, target: GuestVa(0) };
     let plan = [
         block(0x1000, Exits::Side, vec![insn(2, InsnKind::OTHER), Step::Flex { slot: Slot(0) }]),
         block(0x1002, Exits::Side, vec![insn(5, InsnKind::JUMP), exit]),
@@ -83,7 +85,7 @@ fn one_instruction_has_more_accesses_than_a_chunk_has_instructions() {
         for word in [RefKind::Store.describe(AccessFlags::STRING, 1), TO, 1] {
             bytes.extend(word.to_le_bytes());
         }
-        put(&mut bytes, 4, &[]);
+        (0..TURNS).for_each(|_| put(&mut bytes, 4, &[]));
         writer.raw(&raw(&[], &bytes, Leave::Next(GuestVa(0x1000)))).expect("gathered");
     }
     writer.finish().expect("finished");
@@ -92,9 +94,9 @@ fn one_instruction_has_more_accesses_than_a_chunk_has_instructions() {
     let stores: Vec<_> = stores.into_iter().filter(|n| *n > 0).collect();
     assert_eq!(stores, FILLS.map(u64::from));
     let Totals { insns, branches, taken, .. } = reader.totals();
-    assert_eq!((insns, branches, taken), (6, 3, 3));
+    assert_eq!((insns, branches, taken), (3 * (TURNS + 1), 3 * TURNS, 3 * TURNS));
     let mut got = Stores::default();
-    Replay::new(&reader).insns(4..6).drive(&mut got).expect("replayed");
+    Replay::new(&reader).insns(2 * TURNS..3 * TURNS).drive(&mut got).expect("replayed");
     assert_eq!(got.0, (TO..TO + 60).collect::<Vec<_>>());
     // They come piece by piece, and who has seen enough waits for no more.
     let mut got = First::default();
