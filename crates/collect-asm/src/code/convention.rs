@@ -14,6 +14,7 @@ use ichnos_trace::Register;
 
 use super::function::Function;
 use super::region::{Group, World, is_switch};
+use super::spread;
 
 /// Registers that a call may spoil: rax, rcx, rdx, rsi, rdi, r8 to r11.
 pub(crate) const CALLER_SAVED: Set = Set(0x0fc7);
@@ -41,14 +42,8 @@ struct Leads {
 
 /// Finds the habits of all groups.
 pub(crate) fn habits(world: &World, groups: &[Group]) -> Vec<Habit> {
-    let mut all = Vec::new();
-    let mut leads = Vec::new();
-    let mut scratch = Scratch::new();
-    for group in groups {
-        let (habit, lead) = own(world, group, &mut scratch);
-        all.push(habit);
-        leads.push(lead);
-    }
+    let own = spread::each(groups, |group| own(world, group, &mut Scratch::new()));
+    let (mut all, leads): (Vec<_>, Vec<_>) = own.into_iter().unzip();
     let mut changed = true;
     while changed {
         changed = false;

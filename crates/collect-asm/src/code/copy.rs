@@ -21,6 +21,7 @@ use super::points::{Planned, Points};
 use super::reference::{Form, Kinds, Midway};
 use super::region::{Group, World, region};
 use super::roadmap::Block;
+use super::spread;
 use super::switch::{EXEC, GATE, RESUME, Switching, Trigger};
 use super::sync;
 use super::tool::{Calls, Tool};
@@ -156,8 +157,8 @@ impl Copy {
         (options, form): (&Options, Form),
         (switching, tool): (Option<Switching>, Option<Tool>),
     ) -> Result<Self, Error> {
-        let decode = |note| Function::decode(image, note, bias);
-        let mut functions: Vec<Function> = image.notes.iter().filter_map(decode).collect();
+        let decoded = spread::each(&image.notes, |note| Function::decode(image, note, bias));
+        let mut functions: Vec<Function> = decoded.into_iter().flatten().collect();
         loop {
             let (world, groups) = World::new(functions);
             let habits = habits(&world, &groups);
@@ -291,10 +292,11 @@ fn plans(
     habits: &[Habit],
     options: &Options,
 ) -> Result<Vec<Plan>, Vec<usize>> {
+    let made = spread::each(groups, |group| plan(&region(world, habits, group), options, Slot(0)));
     let mut plans = Vec::with_capacity(groups.len());
     let mut failed = Vec::new();
-    for group in groups {
-        match plan(&region(world, habits, group), options, Slot(0)) {
+    for (group, plan) in groups.iter().zip(made) {
+        match plan {
             Ok(plan) => plans.push(plan),
             Err(_) => failed.extend(&group.0),
         }

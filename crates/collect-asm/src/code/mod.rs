@@ -21,6 +21,7 @@ mod reference;
 mod region;
 mod returning;
 mod roadmap;
+mod spread;
 mod switch;
 mod sync;
 mod tool;
