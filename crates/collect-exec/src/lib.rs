@@ -25,5 +25,5 @@ mod words;
 pub use error::Error;
 pub use host::{
     Choice, CollectError, Fallback, Function, Launch, Outcome, Packed, Paths, Randomize, Record,
-    SpoolPlace, Spooled, Spooling, Switch, Tracee, Vdso, Watch, When, control,
+    SpoolPlace, Spooled, Spooling, Switch, Tracee, Vdso, Watch, When, control, remove_spool,
 };

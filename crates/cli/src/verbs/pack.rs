@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
 use ichnos_base::Sink;
-use ichnos_collect_exec::{CollectError, Spooled};
+use ichnos_collect_exec::{CollectError, Spooled, remove_spool};
 
 use crate::apart::Traces;
 use crate::behind::Behind;
@@ -63,6 +63,6 @@ pub fn run(args: &Args) -> Result<Ending> {
     if let Some(traces) = sink.into_inner().filter(|_| !args.quiet) {
         traces.files().iter().for_each(|file| report(file, note));
     }
-    std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+    remove_spool(&path).with_context(|| format!("cannot remove {}", path.display()))?;
     Ok(Ending::Good)
 }

@@ -33,4 +33,5 @@ pub use choice::{Choice, Function};
 pub use collect::{CollectError, Outcome, Watch};
 pub use control::{Switch, control};
 pub use launch::{Fallback, Launch, Randomize, Record, Tracee, Vdso};
+pub use spool::remove as remove_spool;
 pub use spooled::{Packed, Spooled, Spooling};

@@ -5,12 +5,12 @@
 //! and its bytes. It is written past the page cache where the file system can do that, which spares a copy.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -92,6 +92,29 @@ struct Desk {
     limit: u64,
     /// Up to where blocks of the disk were asked for; several can write at once only there.
     grown: u64,
+}
+
+/// Files that are not as large as this are closed in no time.
+const LARGE: u64 = 64 << 20;
+
+/// Removes a spool that nobody has open any more.
+///
+/// Where a file system tells the disk which blocks are free again, that takes a second for some gigabytes, and whoever closes
+/// a removed file last has to wait for it. So that is a process that does nothing else.
+///
+/// # Errors
+///
+/// If it cannot be removed.
+pub fn remove(path: &Path) -> io::Result<()> {
+    let held = File::open(path).ok().filter(|f| f.metadata().is_ok_and(|m| m.len() >= LARGE));
+    fs::remove_file(path)?;
+    if let Some(held) = held {
+        let mut last = Command::new("true");
+        last.stdin(held).stdout(Stdio::null()).stderr(Stdio::null());
+        // If there is no such program the file is closed here.
+        drop(last.spawn());
+    }
+    Ok(())
 }
 
 /// How a buffer is stored.

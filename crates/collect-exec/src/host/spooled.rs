@@ -18,7 +18,7 @@ use super::backlog::{Backlog, Place, Reader, Taker, When};
 use super::collect::{CollectError, Outcome, Run, Watch};
 use super::gather::Gather;
 use super::launch::{Tracee, end_of};
-use super::spool::{Left, Next};
+use super::spool::{Left, Next, remove};
 use crate::Error;
 
 /// How nice the making of a trace is to the program that it waits for.
@@ -58,11 +58,30 @@ impl Tracee {
     ///
     /// As [`Tracee::collect`]; a spool that holds all from the beginning is left then.
     pub fn collect_spooled<S>(
-        mut self,
+        self,
         sink: &mut S,
         watch: Watch<'_>,
         spooling: Spooling<'_, S>,
     ) -> Result<Outcome, CollectError<S::Error>>
+    where
+        S: Sink + Send,
+        S::Error: Send,
+    {
+        let (outcome, spool) = self.collect_and_leave(sink, watch, spooling)?;
+        // Now that nobody has it open.
+        if let Some(path) = spool {
+            let _ = remove(&path);
+        }
+        Ok(outcome)
+    }
+
+    /// The same, but answers with the spool, if there is one that is not needed any more.
+    fn collect_and_leave<S>(
+        mut self,
+        sink: &mut S,
+        watch: Watch<'_>,
+        spooling: Spooling<'_, S>,
+    ) -> Result<(Outcome, Option<PathBuf>), CollectError<S::Error>>
     where
         S: Sink + Send,
         S::Error: Send,
@@ -104,12 +123,10 @@ impl Tracee {
         };
         // What went wrong first says why.
         rest.and(finished)?;
-        if let Some(path) = backlog.any_spool().filter(|_| !left) {
-            let _ = std::fs::remove_file(path);
-        }
+        let spool = backlog.any_spool().filter(|_| !left);
         let waits = channel.header().waits.load(Ordering::Relaxed);
         let (insns, raw_bytes, stopped) = (gather.insns(), run.raw_bytes, run.stopped);
-        Ok(Outcome { status, insns, raw_bytes, waits, stopped, left })
+        Ok((Outcome { status, insns, raw_bytes, waits, stopped, left }, spool))
     }
 }
 

@@ -51,14 +51,25 @@ fn what_was_put_comes_back() {
     drop(spool);
     assert_eq!(all(&path), (two.clone(), Some(ExitStatus::from_raw(0x300))));
     // A file that was cut anywhere holds what lies whole before the cut.
-    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     for (len, count) in [(16384, 2), (16383, 1), (8192, 1), (8191, 0), (4096, 0)] {
         file.set_len(len).unwrap();
         assert_eq!(all(&path), (two[..count].to_vec(), None), "{len}");
     }
     file.set_len(20).unwrap();
     assert!(Left::open(&path).is_err());
-    std::fs::remove_file(path).unwrap();
+    fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn spools_of_any_size_are_removed() {
+    for len in [0, LARGE - 1, LARGE] {
+        let path = std::env::temp_dir().join(format!("ichnos-gone-{}", std::process::id()));
+        File::create(&path).and_then(|file| file.set_len(len)).unwrap();
+        remove(&path).unwrap();
+        assert!(!path.exists(), "{len}");
+        assert_eq!(remove(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
 }
 
 #[test]
@@ -68,17 +79,17 @@ fn a_spool_ends_before_what_was_never_written() {
     spool.pen().put(3, &taken(4, 100), &[1; PAGE as usize], Hurry::Much).unwrap();
     drop(spool);
     assert_eq!(all(&path).0.len(), 2);
-    std::fs::remove_file(path).unwrap();
+    fs::remove_file(path).unwrap();
 }
 
 #[test]
 fn a_damaged_buffer_ends_a_spool() {
     let (spool, path) = example("damage", 1 << 20);
     drop(spool);
-    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(&[0; 8], PAGE + ENTRY_LEN as u64).unwrap();
     assert_eq!(all(&path).0.len(), 0);
-    std::fs::remove_file(path).unwrap();
+    fs::remove_file(path).unwrap();
 }
 
 #[test]
@@ -89,5 +100,5 @@ fn a_full_spool_takes_no_more() {
     assert!(put(2).is_err() && put(3).is_err());
     drop((pen, spool));
     assert_eq!(all(&path).0.len(), 2);
-    std::fs::remove_file(path).unwrap();
+    fs::remove_file(path).unwrap();
 }
