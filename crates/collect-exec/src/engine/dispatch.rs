@@ -101,7 +101,9 @@ fn reason(ctx: &mut Ctx, state: &State) -> Way {
 
 /// Behind a sieve, what was counted of the present piece and did not run is taken back.
 fn taken_back(ctx: &mut Ctx, why: u64) {
-    if why == exit::FAULT && ctx.undone.1 != 0 {
+    if why == exit::FAULT && ctx.undone.1 == 1 && sieved::is_halfway(ctx) {
+        sieved::forget(ctx);
+    } else if why == exit::FAULT && ctx.undone.1 != 0 {
         sieved::undone(ctx, ctx.undone, ctx.undo_used != 0);
     } else if ctx.resumed == ctx.rip && ctx.resumed != 0 {
         // It will be counted again.
@@ -188,7 +190,7 @@ fn tell_accesses(ctx: &mut Ctx, exit: &Exit) {
     match decoded.inst_at(exit.target) {
         Ok(inst) if state::get().sieve.is_some() => {
             let runs = flexible::runs(ctx, &inst);
-            sieved::note(ctx, &runs);
+            sieved::note(ctx, &inst, &runs);
         }
         Ok(inst) => flexible::record(ctx, &inst, exit.block),
         Err(error) => sys::die(&error.to_string()),

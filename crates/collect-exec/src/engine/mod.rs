@@ -42,6 +42,7 @@ mod pages;
 mod path;
 mod places;
 mod probe;
+mod reach;
 mod sieved;
 mod sift;
 mod signals;

@@ -21,7 +21,7 @@ use super::ctx::{
     SIEVE_SET, SIEVE_SETS, SIEVE_SLOTS, SIEVE_WAY, SIEVE_WAYS, WAY_LEN, WAY_LOADED, WAY_STORED,
     reg,
 };
-use super::{decoded, flexible, state, sys, tap, tell, thread, trace};
+use super::{decoded, flexible, reach, state, sys, tap, tell, thread, trace};
 use crate::sieve::{self, COUNTERS_LEN, LOADS, MOST_THREADS, STORES, line};
 use crate::words::{Lane, Run};
 use crate::{window, words};
@@ -262,16 +262,23 @@ pub fn forget(ctx: &mut Ctx) {
     }
 }
 
-/// Notes the accesses of an instruction that vary.
-pub fn note(ctx: &mut Ctx, runs: &[Run]) {
+/// Notes the accesses of an instruction that vary; of a repeated string, those that it makes before it faults.
+pub fn note(ctx: &mut Ctx, inst: &Inst, runs: &[Run]) {
     let mut flushes = false;
+    let repeats = reach::repeats(inst);
+    if repeats {
+        let count = ctx.regs[reg::RCX];
+        // SAFETY: set once to a box that lives as long as the thread, which alone uses it.
+        unsafe { (*ctx.thread).repeats = (inst.pc().0, count) };
+    }
     for run in runs {
+        let run = Run { turns: if repeats { reach::turns(ctx, run) } else { run.turns }, ..*run };
         let mut turn = 0;
         while turn < run.turns {
             for lane in run.lanes.iter().flatten() {
                 flushes |= access(ctx, lane, lane.at(turn));
             }
-            turn += 1 + settled_turns(ctx, run, turn);
+            turn += 1 + settled_turns(ctx, &run, turn);
         }
     }
     // What follows in the present piece is later.
@@ -404,6 +411,15 @@ pub fn undone(ctx: &mut Ctx, (block, rest): (u32, u32), used: bool) {
     item.extend(told.to_le_bytes());
     trace::wide(ctx, words::UNDONE, &item);
     forget(ctx);
+}
+
+/// The instruction at which the program stands has faulted: whether it is a repeated string that has made some turns before, so that it
+/// counts as one that was given a smaller count (`halfway`).
+pub fn is_halfway(ctx: &Ctx) -> bool {
+    // SAFETY: as in `note`.
+    let (pc, before) = unsafe { (*ctx.thread).repeats };
+    let left = ctx.regs[reg::RCX];
+    pc == ctx.rip && before != left && decoded::inst_at(pc).is_ok_and(|inst| reach::repeats(&inst))
 }
 
 /// Takes back what the instruction at which the program stands has changed before it faulted: how many lines it told.

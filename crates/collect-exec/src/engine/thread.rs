@@ -65,6 +65,8 @@ pub struct Thread {
     pub inside: bool,
     /// Instructions that are looked at each time they run.
     pub decoded: Decoded,
+    /// Behind a sieve: the repeated string that runs, and its count before.
+    pub repeats: (u64, u64),
     /// The place of the process that begins with this thread.
     pub life: Option<&'static Life>,
     /// The operating system's numbers of its process and of itself.
@@ -127,6 +129,7 @@ pub fn create(seed: Seed) -> Option<&'static mut Ctx> {
         maps: seed.maps,
         inside: gates::begins_inside(),
         decoded: Decoded::default(),
+        repeats: (0, 0),
         life: seed.life,
         os: (0, 0),
         leaving: None,

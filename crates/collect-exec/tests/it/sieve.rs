@@ -223,6 +223,7 @@ fn a_sieve_changes_no_count() {
         ("small", Link::Dynamic),
         ("varying", Link::Static),
         ("faults", Link::Static),
+        ("strings", Link::Static),
         ("jit", Link::Static),
     ] {
         let program = guest(name, link);
@@ -255,6 +256,7 @@ fn a_sieve_changes_no_count_wherever_the_stack_lies() {
         ("small", Link::Static, [0, 0], 4),
         ("varying", Link::Static, [0, 0], 4),
         ("faults", Link::Static, [0, 0], 4),
+        ("strings", Link::Static, [4, 3], 2),
         ("jit", Link::Static, [0, 0], 4),
     ] {
         let program = guest(name, link);
@@ -272,7 +274,7 @@ fn a_sieve_changes_no_count_wherever_the_stack_lies() {
 /// Programs with signals, threads and children behave as natively, and nothing of them is lost.
 #[test]
 fn behind_a_sieve_programs_do_what_they_do() {
-    for name in ["signals", "processes", "threads", "jit", "faults"] {
+    for name in ["signals", "processes", "threads", "jit", "faults", "strings"] {
         let program = guest(name, Link::Dynamic);
         let want = super::native(&program, &[]);
         let mut launch = super::piped(&program, &[]);
