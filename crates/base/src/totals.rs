@@ -63,4 +63,10 @@ impl Totals {
     pub const fn references(&self) -> u64 {
         self.loads + self.stores
     }
+
+    /// How many records there are of any sort.
+    #[must_use]
+    pub const fn records(&self) -> u64 {
+        self.insns + self.references() + self.branches + self.prefetches + self.flushes
+    }
 }

@@ -25,10 +25,7 @@ const MOST: u64 = 1 << 25;
 
 /// Whether all chunks are such as can lie in memory.
 pub fn is_possible(reader: &Reader) -> bool {
-    reader.chunks().iter().all(|place| {
-        let totals = &place.header.totals;
-        totals.references() + totals.insns + totals.branches <= MOST
-    })
+    reader.chunks().iter().all(|place| place.header.totals.records() <= MOST)
 }
 
 /// Tells a stored trace of one thread to a sink that takes blocks.

@@ -102,13 +102,8 @@ impl Subject<'_> {
     }
 
     /// The same, if its chunks can be unpacked ahead.
-    fn one_ahead(&self) -> Option<&Reader> {
+    pub fn one_ahead(&self) -> Option<&Reader> {
         self.one_thread().filter(|reader| ahead::is_possible(reader))
-    }
-
-    /// Whether [`Subject::drive_ahead`] can be.
-    pub fn can_go_ahead(&self) -> bool {
-        self.one_ahead().is_some()
     }
 
     /// Tells a stored trace of a single thread to a sink that takes blocks, and unpacks it ahead.

@@ -39,8 +39,7 @@ pub(crate) const MOST_SILENT: usize = 1024;
 /// instructions than there are.
 const CLOSE_RECORDS: u64 = MAX_INSNS / 2;
 
-/// After so many bytes of executions that is looked at, if it is not for flexible ones that it is so. The others have far fewer records
-/// in so many bytes than a chunk may have.
+/// After so many bytes of executions that is looked at: but for flexible ones, they have far fewer records than a chunk may have.
 const LOOK: usize = 1 << 20;
 
 /// So many bytes at least lie between executions that can begin a chunk, if one becomes several.
@@ -226,7 +225,7 @@ impl RawPacker {
         if gathered.bytes.len() / 4 > MOST_RAW {
             return Err(Error::Misuse("a raw buffer has more words than a chunk may have"));
         }
-        if totals.insns > MAX_INSNS || records(&totals) > MAX_RECORDS {
+        if totals.insns > MAX_INSNS || totals.records() > MAX_RECORDS {
             return Err(Error::Misuse("a raw buffer has more records than a chunk may have"));
         }
         let (stored, mut told) = stored(&gathered.bytes, &self.apart, &mut self.columns);
@@ -287,9 +286,10 @@ impl RawPacker {
         for (piece, is) in gathered.pieces.iter().enumerate().skip(piece) {
             match *is {
                 Piece::Executions(end, left, can_begin) => {
-                    let is_much = records(&self.totals) > CLOSE_RECORDS;
+                    // Those of flexible ones are counted there.
+                    let is_much = self.totals.records() > CLOSE_RECORDS;
                     if can_begin && (is_much || bytes >= look) {
-                        if is_much || records(&self.totals(lore)) > CLOSE_RECORDS {
+                        if self.totals(lore).records() > CLOSE_RECORDS {
                             self.leave(lore, leave)?;
                             return Ok(Some(From { piece, bytes, events }));
                         }
@@ -584,10 +584,6 @@ impl RawPacker {
         put_varint(out, std::mem::take(&mut self.execs));
         out
     }
-}
-
-fn records(totals: &Totals) -> u64 {
-    totals.insns + totals.references() + totals.branches
 }
 
 /// Where words lie, and the columns in which they are told.

@@ -170,7 +170,7 @@ impl Args {
 /// Simulates, each model beside the others and beside the source where it may. Of a stored
 /// thread, chunks are unpacked ahead where the models take blocks.
 fn simulate(subject: Subject<'_>, models: &mut Simulation, jobs: NonZeroUsize) -> Result<Ending> {
-    if jobs.get() > 1 && models.takes_blocks() && subject.can_go_ahead() {
+    if jobs.get() > 1 && models.takes_blocks() && subject.one_ahead().is_some() {
         return subject.drive_ahead(&mut Erase(models), "simulating");
     }
     // What a live program need not tell costs less than a thread to tell it to.

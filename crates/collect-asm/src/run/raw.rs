@@ -298,14 +298,13 @@ fn put_runs(records: &[Record], out: &mut Vec<u8>) {
     while !rest.is_empty() {
         let [one, two] = [1, 2].map(|lanes| turns_in(rest, lanes));
         let (turns, lanes) = if 2 * two > one { (two, 2) } else { (one, 1) };
-        out.extend((turns as u32).to_le_bytes());
-        out.extend((lanes as u32).to_le_bytes());
-        for (lane, &(kind, flags, size, addr)) in rest.iter().take(lanes).enumerate() {
-            let second = rest.get(lane + lanes).filter(|_| turns > 1).map_or(addr, |r| r.3);
-            out.extend(kind.describe(flags, size).to_le_bytes());
-            out.extend(addr.0.to_le_bytes());
-            out.extend(second.0.wrapping_sub(addr.0).to_le_bytes());
-        }
+        let lane = |nth: usize| {
+            let &(kind, flags, size, base) = rest.get(nth).filter(|_| nth < lanes)?;
+            let second = rest.get(nth + lanes).filter(|_| turns > 1).map_or(base, |r| r.3);
+            Some(Lane { kind, flags, size, base, stride: second.since(base) })
+        };
+        let Some(first) = lane(0) else { break };
+        put_run(&Run { count: turns as u32, first, second: lane(1) }, out);
         rest = rest.get(turns * lanes..).unwrap_or_default();
         count += 1;
     }
@@ -315,14 +314,16 @@ fn put_runs(records: &[Record], out: &mut Vec<u8>) {
 /// The same of accesses that are runs.
 fn put_long(runs: &[Run], out: &mut Vec<u8>) {
     out.extend((runs.len() as u32).to_le_bytes());
-    for run in runs {
-        let lanes = [Some(run.first), run.second];
-        out.extend(run.count.to_le_bytes());
-        out.extend((lanes.iter().flatten().count() as u32).to_le_bytes());
-        for Lane { kind, flags, size, base, stride } in lanes.into_iter().flatten() {
-            for word in [kind.describe(flags, size), base.0, stride] {
-                out.extend(word.to_le_bytes());
-            }
+    runs.iter().for_each(|run| put_run(run, out));
+}
+
+fn put_run(run: &Run, out: &mut Vec<u8>) {
+    let lanes = || [Some(run.first), run.second].into_iter().flatten();
+    out.extend(run.count.to_le_bytes());
+    out.extend((lanes().count() as u32).to_le_bytes());
+    for Lane { kind, flags, size, base, stride } in lanes() {
+        for word in [kind.describe(flags, size), base.0, stride] {
+            out.extend(word.to_le_bytes());
         }
     }
 }

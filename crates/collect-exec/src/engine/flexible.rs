@@ -33,10 +33,19 @@ pub fn record(ctx: &mut Ctx, inst: &Inst, identifier: u32) {
     trace::put(ctx, &item);
 }
 
+/// Whether an instruction is a string instruction that repeats.
+pub fn repeats(inst: &Inst) -> bool {
+    inst.memory().iter().any(is_repeated)
+}
+
+/// Whether an operand is one of such an instruction.
+pub fn is_repeated(operand: &MemOperand) -> bool {
+    matches!(operand.shape, Shape::String(rep) if rep != Rep::Once)
+}
+
 /// The accesses that an instruction is about to make.
 pub fn runs(ctx: &Ctx, inst: &Inst) -> Vec<Run> {
-    let repeats = |o: &MemOperand| matches!(o.shape, Shape::String(r) if r != Rep::Once);
-    if inst.memory().iter().any(repeats) {
+    if repeats(inst) {
         return string(ctx, inst).into_iter().collect();
     }
     let machine = Machine::new(ctx);

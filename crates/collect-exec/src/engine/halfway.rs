@@ -2,7 +2,7 @@
 //! smaller count and had retired (`docs/EVENTS.md`).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_isa_x86::{AddrWidth, Gpr, Inst, MemOperand, Rep, Shape};
+use ichnos_isa_x86::{AddrWidth, Gpr, Inst, MemOperand};
 
 use super::ctx::Ctx;
 use super::{decoded, flexible, trace};
@@ -16,8 +16,8 @@ pub fn tell(ctx: &mut Ctx) -> bool {
         return false;
     }
     let Ok(inst) = decoded::inst_at(ctx.rip) else { return false };
-    let repeats = |o: &MemOperand| matches!(o.shape, Shape::String(rep) if rep != Rep::Once);
-    let Some(operand) = inst.memory().iter().find(|o| repeats(o)) else { return false };
+    let operand = inst.memory().iter().find(|operand| flexible::is_repeated(operand));
+    let Some(operand) = operand else { return false };
     let changed = match Snapshot::of(&inst) {
         Some(parts) => stored(ctx, operand, &parts),
         None => told(ctx, &inst, operand),

@@ -1,19 +1,11 @@
 //! How far a repeated string gets before it faults: behind a sieve its accesses are noted before it makes them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_isa_x86::{Inst, Rep, Shape};
-
 use super::ctx::Ctx;
 use super::{state, sys};
 use crate::words::{Lane, Run};
 
 const PAGE: u64 = 1 << 12;
-
-/// Whether an instruction is one that repeats.
-pub fn repeats(inst: &Inst) -> bool {
-    let repeats = |shape| matches!(shape, Shape::String(rep) if rep != Rep::Once);
-    inst.memory().iter().any(|operand| repeats(operand.shape))
-}
 
 /// How many turns of a run can be made.
 pub fn turns(ctx: &Ctx, run: &Run) -> u64 {

@@ -265,7 +265,7 @@ pub fn forget(ctx: &mut Ctx) {
 /// Notes the accesses of an instruction that vary; of a repeated string, those that it makes before it faults.
 pub fn note(ctx: &mut Ctx, inst: &Inst, runs: &[Run]) {
     let mut flushes = false;
-    let repeats = reach::repeats(inst);
+    let repeats = flexible::repeats(inst);
     if repeats {
         let count = ctx.regs[reg::RCX];
         // SAFETY: set once to a box that lives as long as the thread, which alone uses it.
@@ -419,7 +419,9 @@ pub fn is_halfway(ctx: &Ctx) -> bool {
     // SAFETY: as in `note`.
     let (pc, before) = unsafe { (*ctx.thread).repeats };
     let left = ctx.regs[reg::RCX];
-    pc == ctx.rip && before != left && decoded::inst_at(pc).is_ok_and(|inst| reach::repeats(&inst))
+    pc == ctx.rip
+        && before != left
+        && decoded::inst_at(pc).is_ok_and(|inst| flexible::repeats(&inst))
 }
 
 /// Takes back what the instruction at which the program stands has changed before it faulted: how many lines it told.
