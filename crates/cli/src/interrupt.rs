@@ -17,6 +17,11 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
+    /// Whether one came.
+    pub fn is_set(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     /// The status of a program that had to be killed because of the interrupt: as if the signal
     /// had reached it, as the shell has it.
     pub fn status(&self) -> Option<u8> {

@@ -90,10 +90,10 @@ impl KeepArgs {
         let traces = Traces::new(path.clone(), options);
         // Packing goes on beside collecting.
         let mut sink = Progress::new(Behind::new(traces), None, doing);
+        let words = if self.quiet { Words::None } else { Words::Said };
         let live = if self.live.runs_from_cache(collector, &self.command) {
             self.live.refuse_stepping(values)?;
             let later = Later::new(path, options, from_cache(&self.command[0], &self.command[1..]));
-            let words = if self.quiet { Words::None } else { Words::Said };
             let recorded =
                 self.spool.record((&self.live, &self.command), &later, words, &mut sink)?;
             if let Some(spool) = recorded.unpacked {
@@ -103,6 +103,9 @@ impl KeepArgs {
                 return Ok(recorded.live.ending);
             }
             recorded.live
+        } else if self.live.runs_inline(collector, &self.command) {
+            self.live.refuse_stepping(values)?;
+            self.spool.record_inline((&self.live, &self.command), &path, words, &mut sink)?
         } else if self.spool.is_later() {
             bail!("--pack later is for programs that are run from the code cache");
         } else {

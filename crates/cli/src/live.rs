@@ -122,6 +122,8 @@ pub struct Live {
 }
 
 type Collected = Result<exec::Outcome, exec::CollectError<anyhow::Error>>;
+/// What came of a program that records itself.
+type Recorded = Result<asm::Outcome, asm::RecordError<anyhow::Error>>;
 
 impl LiveArgs {
     /// Whether only single stepping can do what is asked for.
@@ -294,6 +296,12 @@ impl LiveArgs {
         Ok(())
     }
 
+    /// Whether a program is one that `ichnos cc` built, and records itself.
+    pub fn runs_inline(&self, collector: Option<Collector>, command: &[OsString]) -> bool {
+        let alone = self.gdb.is_none() && self.beside.is_empty();
+        collector.is_none() && alone && command.first().is_some_and(is_noted)
+    }
+
     /// Whether a program is run from the code cache, as far as can be said before.
     pub fn runs_from_cache(&self, collector: Option<Collector>, command: &[OsString]) -> bool {
         let Some(program) = command.first() else { return false };
@@ -347,13 +355,26 @@ impl LiveArgs {
         S: Sink<Error = anyhow::Error>,
     {
         self.refuse_stepping(values)?;
+        self.inline_by((program, args), sink, asm::record)
+    }
+
+    /// Runs a program built by `ichnos cc`; `collect` brings what it does to the sink.
+    pub fn inline_by<S>(
+        &self,
+        (program, args): (&OsString, &[OsString]),
+        sink: &mut S,
+        collect: impl FnOnce(&asm::Config, &mut S) -> Recorded,
+    ) -> Result<Live>
+    where
+        S: Sink<Error = anyhow::Error>,
+    {
         if self.no_vdso {
             bail!("a program that traces itself sees the vdso; without it: `ichnos step`");
         }
         let about = provenance(concat!("collect-asm ", env!("CARGO_PKG_VERSION")), program, args);
         about.with(|about| sink.begin(about))?;
         let (config, switcher) = self.inline_config(program, args)?;
-        let outcome = asm::record(&config, sink);
+        let outcome = collect(&config, sink);
         drop(switcher);
         let outcome = outcome.map_err(|error| match error {
             asm::RecordError::Sink(e) => e,

@@ -1,21 +1,23 @@
 //! Recording by way of a spool: the program does not wait until its trace is packed.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
+use ichnos_collect_asm as asm;
 use ichnos_collect_exec as exec;
 
 use crate::apart::Traces;
 use crate::behind::Behind;
 use crate::count;
+use crate::interrupt::{self, Interrupt};
 use crate::later::Later;
-use crate::live::{Live, LiveArgs};
+use crate::live::{Live, LiveArgs, Values};
 use crate::packing::{Packing, Words};
 use crate::progress::Progress;
 
@@ -78,10 +80,7 @@ impl SpoolArgs {
         let packing = RefCell::new(Packing::new(words));
         let mut ended = |sink: &mut Kept, _: ExitStatus| {
             *packing.borrow_mut() = Packing::new(words);
-            // The program alone wrote there: whoever reads it must see its end.
-            let _ = File::options().write(true).open("/dev/null").map(rustix::stdio::dup2_stdout);
-            hurry(sink);
-            sink.rest().rest()
+            go_on_alone(sink)
         };
         let mut progress = |done, all| packing.borrow_mut().at(done, all);
         let spooling = exec::Spooling {
@@ -107,18 +106,63 @@ impl SpoolArgs {
         Ok(Recorded { live, unpacked })
     }
 
+    /// Runs a program that records itself and packs its trace.
+    pub fn record_inline(
+        &self,
+        (live, command): (&LiveArgs, &[OsString]),
+        trace: &Path,
+        words: Words,
+        sink: &mut Kept,
+    ) -> Result<Live> {
+        if self.pack == Pack::Later {
+            bail!("--pack later is for programs that are run from the code cache");
+        }
+        let (path, limit) = self.room(trace);
+        if limit == 0 {
+            return live.run(None, command, Values::Omit, sink);
+        }
+        let (program, args) = command.split_first().context("no program is named")?;
+        let packing = RefCell::new(Packing::new(words));
+        // While the program lives, what ends ichnos ends both.
+        let interrupt = OnceCell::new();
+        let is_stopped = || interrupt.get().is_some_and(Interrupt::is_set);
+        let mut ended = |sink: &mut Kept| {
+            let _ = interrupt.set(interrupt::flag()?);
+            *packing.borrow_mut() = Packing::new(words);
+            go_on_alone(sink)
+        };
+        let mut progress = |done, all| {
+            packing.borrow_mut().at(done, all);
+            !is_stopped()
+        };
+        let live = live.inline_by((program, args), sink, |config, sink| {
+            let place = asm::SpoolPlace { path, limit };
+            let (hurried, ended, progress) = (&mut hurry, &mut ended, &mut progress);
+            asm::record_spooled(config, sink, asm::Spooling { place, hurried, ended, progress })
+        });
+        packing.borrow_mut().end();
+        let cut_short = is_stopped().then_some("packing was interrupted");
+        Ok(Live { cut_short, ..live? })
+    }
+
     /// Whether the trace is to be packed when somebody asks for it.
     pub fn is_later(&self) -> bool {
         self.pack == Pack::Later
     }
 
     fn place(&self, later: &Later) -> exec::SpoolPlace {
-        let path = self.path(&later.path);
+        let (path, limit) = self.room(&later.path);
+        exec::SpoolPlace { path, limit, note: later.note() }
+    }
+
+    /// Where the spool of a trace goes, and the most bytes that it may have.
+    fn room(&self, trace: &Path) -> (PathBuf, u64) {
+        let path = self.path(trace);
         let folder = path.parent().filter(|f| !f.as_os_str().is_empty());
         let free = rustix::fs::statvfs(folder.unwrap_or_else(|| Path::new(".")))
             .map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
         let limit = self.spool_limit.unwrap_or_else(|| (free / 2).min(MOST));
-        exec::SpoolPlace { path, limit, note: later.note() }
+        (path, limit)
     }
 
     /// The spool of a trace.
@@ -133,6 +177,14 @@ impl SpoolArgs {
         };
         folder.join(beside.file_name().unwrap_or_default())
     }
+}
+
+/// The program has ended, and what is left is packed.
+fn go_on_alone(sink: &mut Kept) -> Result<()> {
+    // The program alone wrote there: whoever reads it must see its end.
+    let _ = File::options().write(true).open("/dev/null").map(rustix::stdio::dup2_stdout);
+    hurry(sink);
+    sink.rest().rest()
 }
 
 /// Packing was to stand back for the program, which it must not do any more.

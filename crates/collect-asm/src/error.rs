@@ -98,6 +98,12 @@ pub enum Error {
         /// What was expected.
         why: &'static str,
     },
+    /// What threads stored cannot be read again.
+    #[error("what the program stored cannot be read from the spool")]
+    Spool {
+        /// What the system says.
+        source: io::Error,
+    },
     /// There are more threads than there is memory for.
     #[error("more than {most} threads and signal handlers run at once")]
     TooManyThreads {

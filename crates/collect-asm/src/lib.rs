@@ -32,4 +32,7 @@ pub use code::{CodeSize, entries, event_places, has_notes, noted};
 pub use ichnos_rt::{Randomize, Word};
 
 pub use error::{Error, RecordError};
-pub use run::{Choice, Config, Events, Outcome, When, drain, record};
+pub use run::{
+    Choice, Config, Events, Outcome, Place as SpoolPlace, Spooling, When, drain, record,
+    record_spooled,
+};

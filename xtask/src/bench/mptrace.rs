@@ -5,8 +5,9 @@
 //! *Own* is the time that the traced program spends in its own code: what the inserted instructions
 //! cost (the paper's table 5, without buffer management). *All* is the time of everybody, the
 //! system and the tracer included, which changes and drops buffers (table 6). What is stored and
-//! what is turned into records is measured on shorter inputs, because it takes longer: *stored* is the elapsed time until the
-//! file is complete, over that of the program alone, each the least of several runs.
+//! what is turned into records is measured on shorter inputs, because it takes longer: elapsed time over that of the program alone,
+//! each the least of several runs, until the program has *ended*, until its file is *complete*, and until that if it is *waiting* for
+//! it, without a spool. How long a program takes that is busy for seconds, while all that it stores goes to disk, is a table of its own.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use super::stored::Until;
 use super::{beside, inputs, stored};
 use crate::run;
 
@@ -55,11 +57,20 @@ struct Figures {
     all: f64,
 }
 
+/// A table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Only {
+    /// Of what is stored.
+    Stored,
+    /// Of how long programs take that are busy for seconds.
+    Ended,
+}
+
 /// What is asked for.
 struct Plan {
     extent: Extent,
-    /// Whether the table of what is stored is enough.
-    only_stored: bool,
+    /// The only table that is wanted.
+    only: Option<Only>,
     /// Levels of the planner; all if none is named.
     levels: Vec<&'static str>,
     /// Names of programs; all if there are none.
@@ -69,15 +80,16 @@ struct Plan {
 impl Plan {
     fn parse(args: &[String]) -> Result<Self> {
         let (levels, names) = (Vec::new(), Vec::new());
-        let mut plan = Self { extent: Extent::Whole, only_stored: false, levels, names };
+        let mut plan = Self { extent: Extent::Whole, only: None, levels, names };
         for arg in args {
             match LEVELS.iter().find(|level| *level == arg) {
                 _ if arg == "--quick" => plan.extent = Extent::Quick,
-                _ if arg == "stored" => plan.only_stored = true,
+                _ if arg == "stored" => plan.only = Some(Only::Stored),
+                _ if arg == "ended" => plan.only = Some(Only::Ended),
                 Some(level) => plan.levels.push(level),
                 None if arg.starts_with('-') => {
                     bail!(
-                        "expected --quick, `stored`, a level ({}) or a program, found `{arg}`",
+                        "expected --quick, `stored`, `ended`, a level ({}) or a program, found `{arg}`",
                         LEVELS.join(", ")
                     )
                 }
@@ -113,8 +125,10 @@ pub fn print(args: &[String]) -> Result<()> {
         programs.extend(projects(&folder)?);
     }
     let programs = plan.choose(programs)?;
-    if plan.only_stored {
-        return stored(&folder, &programs);
+    match plan.only {
+        Some(Only::Stored) => return stored(&folder, &programs),
+        Some(Only::Ended) => return ended(&folder, &programs, plan.extent),
+        None => {}
     }
     println!(
         "middle of {ROUNDS} rounds; dilation: processor time over native, all runs of a round beside each other\n"
@@ -133,7 +147,8 @@ pub fn print(args: &[String]) -> Result<()> {
     }
     dilation("own", &plan.levels, &rows, |f| f.own);
     dilation("all", &plan.levels, &rows, |f| f.all);
-    stored(&folder, &programs)
+    stored(&folder, &programs)?;
+    ended(&folder, &programs, plan.extent)
 }
 
 fn expansion_heading(levels: &[&str]) {
@@ -171,24 +186,34 @@ fn dilation(
 /// What is stored, and how fast records are made.
 fn stored(folder: &Path, programs: &[Program]) -> Result<()> {
     println!(
-        "\n{:<12} {:>9} {:>14} {:>7} {:>7} {:>7} {:>12}",
-        "program", "native s", "instructions", "raw B", "bits", "stored", "M records/s"
+        "\n{:<12} {:>9} {:>14} {:>7} {:>7} {:>7} {:>8} {:>7} {:>12}",
+        "program",
+        "native s",
+        "instructions",
+        "raw B",
+        "bits",
+        "ended",
+        "complete",
+        "waiting",
+        "M records/s"
     );
     let file = folder.join("stored.ichnos");
-    let path = file.display().to_string();
     let count = [&ichnos()[..], &words("record --trace count --")].concat();
-    let store = [&ichnos()[..], &words("record -q -o"), &[path, "--".into()]].concat();
-    let mut sums = [0.0; 4];
+    let [spooled, waiting] = [storing(&file, ""), storing(&file, "--spool-limit 0")];
+    let mut sums = [0.0; 6];
     for program in programs {
         let command = |before: &[String]| program.command(before, &program.middle);
-        let [alone, stored] = [command(&[]), command(&store)];
-        let mut least = [f64::MAX; 2];
+        let mut least = [f64::MAX; 4];
         for _ in 0..ROUNDS {
-            for (least, command) in least.iter_mut().zip([&alone, &stored]) {
-                *least = least.min(stored::elapsed(folder, command)?);
+            let (_, native) = stored::time(folder, &command(&[]), Until::Complete)?;
+            let (_, waiting) = stored::time(folder, &command(&waiting), Until::Complete)?;
+            let (ended, complete) = stored::time(folder, &command(&spooled), Until::Complete)?;
+            for (least, time) in least.iter_mut().zip([native, ended, complete, waiting]) {
+                *least = least.min(time);
             }
         }
-        let [native, storing] = [least[0], least[1] / least[0]];
+        let native = least[0];
+        let [ended, complete, waiting] = [1, 2, 3].map(|run: usize| least[run] / native);
         let bits = std::fs::metadata(&file)?.len() as f64 * 8.0;
         std::fs::remove_file(&file)?;
         let runs = beside::processor_times(folder, &[command(&dropping("flow")), command(&count)])?;
@@ -198,20 +223,56 @@ fn stored(folder: &Path, programs: &[Program]) -> Result<()> {
         // What is dropped is stored and taken as well, and the copies are made: the rest is turning words into records.
         let speed = (insns + references) / (counting - dropping).max(1e-9) / 1e6;
         println!(
-            "{:<12} {native:>9.3} {insns:>14} {:>7.3} {:>7.3} {storing:>7.2} {speed:>12.1}",
+            "{:<12} {native:>9.3} {insns:>14} {:>7.3} {:>7.3} {ended:>7.2} {complete:>8.2} {waiting:>7.2} {speed:>12.1}",
             program.name,
             raw / insns,
             bits / insns,
         );
-        for (sum, x) in sums.iter_mut().zip([insns, raw, bits, storing.ln()]) {
-            *sum += x;
-        }
+        let found = [insns, raw, bits, ended.ln(), complete.ln(), waiting.ln()];
+        sums.iter_mut().zip(found).for_each(|(sum, x)| *sum += x);
     }
-    let [insns, raw, bits, ln] = sums;
-    let mean = (ln / programs.len().max(1) as f64).exp();
+    let [insns, raw, bits, ..] = sums;
+    let mean = |ln: f64| (ln / programs.len().max(1) as f64).exp();
+    let [ended, complete, waiting] = [sums[3], sums[4], sums[5]].map(mean);
     let (raw, bits) = (raw / insns, bits / insns);
-    println!("{:<12} {:>9} {insns:>14} {raw:>7.3} {bits:>7.3} {mean:>7.2}", "all", "");
+    println!(
+        "{:<12} {:>9} {insns:>14} {raw:>7.3} {bits:>7.3} {ended:>7.2} {complete:>8.2} {waiting:>7.2}",
+        "all", ""
+    );
     Ok(())
+}
+
+/// How long programs take that are busy for seconds, until they have ended and all that they stored lies on disk, squeezed, or in the
+/// trace. Packing is interrupted then.
+fn ended(folder: &Path, programs: &[Program], extent: Extent) -> Result<()> {
+    println!("\nelapsed time until the program has ended and all is stored, packed or squeezed");
+    println!("{:<12} {:>9} {:>9} {:>7}", "program", "native s", "stored s", "ended");
+    let file = folder.join("stored.ichnos");
+    let mut sum = 0.0;
+    for program in programs {
+        let args = if extent == Extent::Whole { &program.long } else { &program.short };
+        let mut least = [f64::MAX; 2];
+        for _ in 0..ROUNDS {
+            let alone = program.command(&[], args);
+            let (_, native) = stored::time(folder, &alone, Until::Complete)?;
+            let recorded = program.command(&storing(&file, ""), args);
+            let (ended, _) = stored::time(folder, &recorded, Until::Ended)?;
+            least = [least[0].min(native), least[1].min(ended)];
+        }
+        std::fs::remove_file(&file)?;
+        let [native, ended] = least;
+        println!("{:<12} {native:>9.3} {ended:>9.3} {:>7.2}", program.name, ended / native);
+        sum += (ended / native).ln();
+    }
+    let mean = (sum / programs.len().max(1) as f64).exp();
+    println!("{:<12} {:>9} {:>9} {mean:>7.2}", "geomean", "", "");
+    Ok(())
+}
+
+/// The beginning of a command line that stores a trace.
+fn storing(file: &Path, options: &str) -> Vec<String> {
+    let line = format!("record -q {options} -o {} --", file.display());
+    [&ichnos()[..], &words(&line)].concat()
 }
 
 /// Native time and the figures of some levels.

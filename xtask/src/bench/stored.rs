@@ -20,7 +20,7 @@ const SAID: &str = "said";
 
 /// Whether a trace is waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Until {
+pub enum Until {
     /// No: packing is interrupted.
     Ended,
     /// Yes.
@@ -122,13 +122,8 @@ fn recording(ichnos: &Path, options: &[&str], program: &Program) -> Vec<String> 
     words
 }
 
-/// Seconds until a command has ended.
-pub fn elapsed(folder: &Path, words: &[String]) -> Result<f64> {
-    Ok(time(folder, words, Until::Complete)?.1)
-}
-
 /// Seconds until a command's output ends, which is when its program does, and until it has ended itself.
-fn time(folder: &Path, words: &[String], until: Until) -> Result<(f64, f64)> {
+pub fn time(folder: &Path, words: &[String], until: Until) -> Result<(f64, f64)> {
     let mut command = Command::new(&words[0]);
     let said = File::create(folder.join(SAID))?;
     command.args(&words[1..]).current_dir(folder).stdin(Stdio::null()).stderr(said);

@@ -66,6 +66,65 @@ fn count(program: &str, args: &str, buffers: Option<u32>) -> (Counted, asm::Outc
     (counted, outcome)
 }
 
+/// The same by way of a spool, which may have so many bytes.
+fn count_spooled(
+    (program, args): (&str, &str),
+    buffers: u32,
+    (path, limit): (&Path, u64),
+) -> (Counted, asm::Outcome) {
+    let mut config = asm::Config::new(program, args.split_whitespace().map(Into::into));
+    config.buffers = buffers;
+    let (mut counted, mut ends, mut read) = (Counted::default(), 0, Vec::new());
+    let mut ended = |_: &mut Counted| {
+        ends += 1;
+        Ok(())
+    };
+    let mut progress = |done: u64, all: u64| {
+        assert!(done <= all, "{done} of {all}");
+        read.push(done);
+        true
+    };
+    let spooling = asm::Spooling {
+        place: asm::SpoolPlace { path: path.to_owned(), limit },
+        hurried: &mut |_: &mut Counted| {},
+        ended: &mut ended,
+        progress: &mut progress,
+    };
+    let outcome = asm::record_spooled(&config, &mut counted, spooling).expect("it can be recorded");
+    assert_eq!(ends, 1);
+    assert!(read.is_sorted(), "{read:?}");
+    assert!(!path.exists(), "the spool is left");
+    (counted, outcome)
+}
+
+/// By way of a spool nothing is different, whether all goes there, or it is too small, or there is none.
+#[test]
+fn a_spool_changes_nothing_but_the_time() {
+    let folder = Folder::new();
+    let Some(program) = build(&folder, "radix.c", "-O2 -static") else { return };
+    let args = "4 400000 1";
+    let (plenty, before) = count(&program, args, None);
+    let spool = folder.path().join("words.spool");
+    let nowhere = Path::new("/proc/words.spool");
+    for (buffers, path, limit) in
+        [(12, &*spool, 1 << 40), (64, &spool, 1 << 40), (12, &spool, 1 << 18), (12, nowhere, 1)]
+    {
+        let (found, outcome) = count_spooled((&program, args), buffers, (path, limit));
+        assert_eq!((outcome.status, outcome.insns), (before.status, before.insns));
+        assert_eq!(outcome.raw_bytes, before.raw_bytes);
+        assert_eq!(found.insns, plenty.insns);
+        assert_eq!((found.starts, found.ends), (plenty.starts, plenty.ends));
+        assert_eq!(found.images, plenty.images);
+        assert!(outcome.spooled < outcome.raw_bytes, "{outcome:?}");
+        if path == nowhere {
+            assert_eq!(outcome.spooled, 0);
+        }
+    }
+    // Who reads slowly does not keep the program.
+    let (_, outcome) = count_spooled((&program, "4 800000 1"), 12, (&spool, 1 << 40));
+    assert!(outcome.spooled > 0, "{outcome:?}");
+}
+
 #[test]
 fn two_eight_and_sixty_four_threads() {
     let folder = Folder::new();

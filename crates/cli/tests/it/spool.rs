@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use ichnos_testkit::guest::{self, Link};
 
+use crate::inline_kernels::build;
 use crate::support::{Folder, Run, good, ichnos, native};
 
 /// How long to wait for what must come.
@@ -142,6 +143,54 @@ fn interrupted_packing_goes_on_later() {
     assert!(again.stderr.contains("no spool"), "{}", again.stderr);
 }
 
+/// A program that records itself ends before its trace is packed, too, but the spool has no name: what is interrupted then is not packed
+/// later.
+#[test]
+fn programs_that_record_themselves_do_not_wait() {
+    let folder = Folder::new();
+    let Some(program) = build(&folder, "radix.c", "-O2 -static") else { return };
+    let line = ["record", "-o", "t.ichnos", "--", &program, "2", "2000000", "2"];
+    let mut child = Command::new("env")
+        .args(["--default-signal=INT", env!("CARGO_BIN_EXE_ichnos")])
+        .args(line)
+        .current_dir(folder.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    assert!(out.contains("sorted"), "{out}");
+    native(&folder, "kill", &["-INT", &child.id().to_string()]);
+    let run = Run::from(child.wait_with_output().unwrap());
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    assert!(run.stderr.contains("packing was interrupted"), "{}", run.stderr);
+    assert!(!folder.list().contains(&"t.ichnos.spool".into()), "the spool is left");
+    good(ichnos(&folder, &["check", "t.ichnos"]));
+    let part = insns(&folder, "t.ichnos");
+    good(ichnos(
+        &folder,
+        &[
+            "record",
+            "-q",
+            "--spool-limit",
+            "0",
+            "-o",
+            "a.ichnos",
+            "--",
+            &program,
+            "2",
+            "2000000",
+            "2",
+        ],
+    ));
+    let all = insns(&folder, "a.ichnos");
+    assert!(part < all, "{part} of {all}");
+    let later = ichnos(&folder, &["record", "--pack", "later", "-o", "b.ichnos", "--", &program]);
+    assert_eq!(later.status, 2);
+    assert!(later.stderr.contains("code cache"), "{}", later.stderr);
+}
+
 /// What is to be packed later is stored and nothing else; who wants to read it hears what to do, and then there is the whole trace.
 #[test]
 fn packing_waits_until_it_is_asked_for() {
@@ -259,7 +308,7 @@ fn what_a_killed_collector_spooled_is_not_lost() {
 #[test]
 fn pack_refuses_what_is_no_spool() {
     let folder = Folder::new();
-    folder.write("t.ichnos.spool", b"ichnos spool 2\x1a\n\x05\0\0\0\0\0\0\099999");
+    folder.write("t.ichnos.spool", b"ichnos spool 3\x1a\n\x05\0\0\0\0\0\0\099999");
     for (name, word) in [("t.ichnos", "another version"), ("nothing", "neither")] {
         let run = ichnos(&folder, &["pack", name]);
         assert_eq!(run.status, 2, "{name}");

@@ -15,7 +15,7 @@ use ichnos_trace::Run;
 use super::Config;
 use super::images::Images;
 use super::maps::Mapped;
-use super::message::{Buffers, Message, Moment, Where};
+use super::message::{Message, Moment, Where};
 use super::names::Names;
 use super::raw::{Changed, Gathered, is_planned, silent, steps};
 use super::reading::Reading;
@@ -153,11 +153,16 @@ impl<'a, S: Sink> Collector<'a, S> {
         Self { told, pool, processes, threads, bytes }
     }
 
-    /// Takes a message; whether to go on.
+    /// The sink.
+    pub(super) fn sink(&mut self) -> &mut S {
+        self.told.sink
+    }
+
+    /// Takes a message, and the words of its buffer if they are not there any more; whether to go on.
     pub(crate) fn message(
         &mut self,
         message: &Message,
-        buffers: &Buffers,
+        words: Option<&[u8]>,
     ) -> Result<bool, S::Error> {
         match message {
             Message::Start { thread, start, lane, like } => {
@@ -177,13 +182,12 @@ impl<'a, S: Sink> Collector<'a, S> {
                 self.library(*thread, *process, copy)?;
             }
             Message::Words { thread, lane, buffer, to, last } => {
-                self.words(*thread, *lane, *buffer, *to)?;
+                self.words((*thread, *lane), (*buffer, words), *to)?;
                 if *last {
                     // The next one may have the same number.
                     let state = self.threads.get_mut(thread);
                     let of = state.and_then(|t| t.lanes.get_mut(lane));
                     of.into_iter().for_each(|lane| lane.buffer = u32::MAX);
-                    buffers.free(*buffer);
                 }
             }
             Message::Create { thread, child } => {
@@ -256,6 +260,18 @@ impl<'a, S: Sink> Collector<'a, S> {
             }
         }
         Ok(self.told.go_on)
+    }
+
+    /// What is left is not read: ends all threads where they were known to be.
+    pub(crate) fn break_off(&mut self) -> Result<(), S::Error> {
+        let mut left: Vec<_> = self.threads.drain().collect();
+        left.sort_unstable_by_key(|(thread, _)| *thread);
+        for (thread, mut state) in left {
+            let gap = Event::Gap { reason: GapReason::Overflow, insns: None, skipped: None };
+            self.told.event(thread, Some(&mut state), &gap)?;
+            self.told.event(thread, Some(&mut state), &Event::ThreadEnd(EndStatus::Unknown))?;
+        }
+        Ok(())
     }
 
     /// Ends all threads whose end nobody saw, and the trace. Answers how many instructions
@@ -417,7 +433,12 @@ impl<'a, S: Sink> Collector<'a, S> {
     }
 
     /// Reads a context's words up to an offset in its buffer.
-    fn words(&mut self, thread: u32, lane: Context, buffer: u32, to: u64) -> Result<(), S::Error> {
+    fn words(
+        &mut self,
+        (thread, lane): (u32, Context),
+        (buffer, words): (u32, Option<&[u8]>),
+        to: u64,
+    ) -> Result<(), S::Error> {
         let Some(state) = self.threads.get_mut(&thread) else { return Ok(()) };
         let Some(process) = self.processes.get_mut(&state.process) else { return Ok(()) };
         if process.images.is_empty() {
@@ -425,10 +446,14 @@ impl<'a, S: Sink> Collector<'a, S> {
         }
         let Some(of) = state.lanes.get_mut(&lane) else { return Ok(()) };
         let base = self.pool.layout().buffer(buffer);
+        let read = |at: u64, into: &mut [u8]| match words {
+            Some(words) => copy(words, at, into),
+            None => self.pool.read(base + at, into),
+        };
         if of.buffer == buffer {
             // What was interrupted has stored more since.
             if let Some(held) = &mut of.held {
-                self.pool.read(base + held.at, &mut held.words);
+                read(held.at, &mut held.words);
             }
         } else {
             (of.buffer, of.parsed) = (buffer, 0);
@@ -437,7 +462,7 @@ impl<'a, S: Sink> Collector<'a, S> {
         let len = usize::try_from(to.saturating_sub(start)).unwrap_or(0);
         self.bytes.resize(len + BEHIND, 0);
         let Some(bytes) = self.bytes.get_mut(..len) else { return Ok(()) };
-        if !self.pool.read(base + start, bytes) {
+        if !read(start, bytes) {
             return Err(broken(thread, start, "the words lie outside the buffer"));
         }
         of.parsed = to.max(start);
@@ -447,6 +472,12 @@ impl<'a, S: Sink> Collector<'a, S> {
         reading.all(thread, state, lane, &mut self.told)?;
         self.told.flush(thread, state)
     }
+}
+
+/// Copies bytes from an offset on; no if there are not so many.
+fn copy(from: &[u8], at: u64, into: &mut [u8]) -> bool {
+    let from = usize::try_from(at).ok().and_then(|at| from.get(at..)?.get(..into.len()));
+    from.inspect(|from| into.copy_from_slice(from)).is_some()
 }
 
 pub(super) fn broken<E>(thread: u32, at: u64, why: &'static str) -> RecordError<E> {

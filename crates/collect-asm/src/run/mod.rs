@@ -3,9 +3,11 @@
 //! Two threads. The *tracer* starts the program, puts the copies of its code into it and looks
 //! after its threads, children, signals and buffers. The *collector*, the caller's own thread,
 //! turns full buffers into records for the sink. The tracer sends messages, in the order in
-//! which things happened to each thread; buffers come back when they are read.
+//! which things happened to each thread; buffers come back when they are read. Between the two there can
+//! be a *backlog*, which puts full buffers on disk: then they come back at once.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod backlog;
 mod buffers;
 mod choice;
 mod collect;
@@ -25,6 +27,7 @@ mod raw;
 mod reading;
 mod setup;
 mod sides;
+mod spooled;
 mod stream;
 mod syncing;
 mod table;
@@ -41,10 +44,12 @@ use ichnos_rt::{Clock, Layout, Pool, Randomize, times_of_children};
 
 use crate::code::Form;
 use crate::{CodeSize, Error, RecordError};
+pub use backlog::Place;
 pub use choice::{Choice, Events, When};
 use collect::Collector;
 use follow::Tracer;
 use message::{Buffers, Listener};
+pub use spooled::{Spooling, record_spooled};
 
 /// How the shared memory is divided: as many buffers as threads would run at once, of which only those in use take memory, and as
 /// many contexts as threads may be alive. Larger buffers change less often, but what is stored leaves the second cache level sooner:
@@ -97,6 +102,8 @@ pub struct Outcome {
     pub insns: u64,
     /// Bytes that the program stored.
     pub raw_bytes: u64,
+    /// How many of them went to disk before they were read.
+    pub spooled: u64,
     /// How often a thread had to wait for a free buffer.
     pub waits: u64,
     /// Noted functions that could not be copied and were not traced.
@@ -117,22 +124,27 @@ pub struct Outcome {
 /// If the program cannot be started or prepared, or the sink fails.
 pub fn record<S: Sink>(config: &Config, sink: &mut S) -> Result<Outcome, RecordError<S::Error>> {
     let clock = Clock::start();
-    let form = match config.one_by_one && sink.takes_references() {
-        true => Form::References,
-        false => Form::Blocks,
-    };
     let (tell, messages) = channel();
     let (give, freed) = channel();
-    run((config, form, clock), Listener::Collector { tell, freed }, |pool| {
+    run((config, form(config, sink), clock), Listener::Collector { tell, freed }, |pool| {
         let free = Buffers::new(give);
         let mut collector = Collector::new(sink, pool, (config, clock));
         for message in messages {
-            if !collector.message(&message, &free)? {
+            if !collector.message(&message, None)? {
                 break;
             }
+            message.emptied().into_iter().for_each(|buffer| free.free(buffer));
         }
         collector.finish()
     })
+}
+
+/// What threads store for a sink.
+fn form<S: Sink>(config: &Config, sink: &S) -> Form {
+    match config.one_by_one && sink.takes_references() {
+        true => Form::References,
+        false => Form::Blocks,
+    }
 }
 
 /// Runs a program, takes what it stores and drops it: what tracing costs without anybody
@@ -178,6 +190,7 @@ fn run<E>(
             status: traced.status,
             insns,
             raw_bytes: traced.raw_bytes,
+            spooled: 0,
             waits: traced.waits,
             left_out: traced.left_out,
             code: traced.code,

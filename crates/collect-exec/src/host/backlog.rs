@@ -9,23 +9,17 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 
+use ichnos_spool::{Bytes, Hurry, Label, PAGE, Pen, Spool, Stored, Writers};
 use ichnos_tap::Taken;
 
 use super::channel::Channel;
 use super::images::Images;
-use super::spool::{Bytes, Hurry, PAGE, Pen, Spool, Stored};
 
 /// How many buffers stay in memory before there is a file.
 const KEPT: usize = 64;
-/// How many write to the spool at once: most of them wait for the disk.
-const WRITERS: usize = 6;
-/// When so many buffers wait for somebody to write them, there is a hurry.
-const MANY: usize = 2 * WRITERS;
 
 /// Where the spool goes, if one is needed.
 #[derive(Clone, Debug)]
@@ -173,6 +167,16 @@ impl Backlog {
         }
     }
 
+    /// Puts a buffer into the spool and gives it back.
+    fn write(&self, pen: &mut Pen, (number, taken): (u64, &Taken), hurry: Hurry) {
+        let stored = pen.put(number, label(taken), pages(&self.channel, taken), hurry).ok();
+        if stored.is_some() {
+            self.channel.free(taken.index, taken.len);
+        }
+        self.lock().written(number, stored);
+        self.more.notify_all();
+    }
+
     /// A buffer has been read.
     fn done(&self, entry: &Entry) {
         let mut state = self.lock();
@@ -214,18 +218,8 @@ pub struct Taker {
     place: Place,
     /// Nobody else may touch it before it was read.
     spool: Option<Arc<Spool>>,
-    /// How many buffers were given to it.
-    count: u64,
-    writers: Option<Writers>,
+    writers: Option<Writers<Taken>>,
     opened: Images,
-}
-
-/// Those who write to the spool: one would wait for the disk most of the time.
-struct Writers {
-    jobs: Sender<(u64, Taken)>,
-    /// How many jobs nobody has begun.
-    left: Arc<AtomicUsize>,
-    threads: Vec<JoinHandle<()>>,
 }
 
 impl Taker {
@@ -236,7 +230,7 @@ impl Taker {
             backlog.channel.use_few();
         }
         let opened = Images::default();
-        Self { backlog, place, spool: None, count: 0, writers: None, opened }
+        Self { backlog, place, spool: None, writers: None, opened }
     }
 
     /// Takes a full buffer over.
@@ -250,20 +244,21 @@ impl Taker {
             let opened = std::mem::take(&mut self.opened);
             state.opened.get_or_insert_default().add(opened);
         }
-        let spooled = matches!(state.mode, Mode::Spooled(_)) && self.writers.is_some();
-        let at = if spooled { At::Under(self.count) } else { At::Tap };
+        let spooled = matches!(state.mode, Mode::Spooled(_));
+        let writers = self.writers.as_mut().filter(|_| spooled);
+        let at = writers.as_ref().map_or(At::Tap, |writers| At::Under(writers.next()));
         state.waiting.push_back(Entry { taken: *taken, at });
-        if let Some(writers) = self.writers.as_ref().filter(|_| spooled) {
-            writers.left.fetch_add(1, Ordering::Relaxed);
-            // They end later than this does.
-            let _ = writers.jobs.send((self.count, *taken));
-            self.count += 1;
-        }
+        writers.into_iter().for_each(|writers| writers.give(*taken));
         if state.mode == Mode::Kept && state.kept.len() + state.waiting.len() >= KEPT {
             let begun = begin_spool(&backlog.channel, &self.place, &mut state);
             if let Some((spool, count)) = begun {
-                self.writers = Writers::start(&backlog, &spool);
-                (self.spool, self.count) = (Some(spool), count);
+                self.writers = Writers::start(&spool, count, || {
+                    let backlog = Arc::clone(&backlog);
+                    move |pen: &mut Pen, number, taken, hurry| {
+                        backlog.write(pen, (number, &taken), hurry);
+                    }
+                });
+                self.spool = Some(spool);
             }
         }
         drop(state);
@@ -272,52 +267,13 @@ impl Taker {
 
     /// The program has ended, the first process like this.
     pub fn end(&mut self, status: Option<ExitStatus>) {
-        if let Some(Writers { jobs, threads, .. }) = self.writers.take() {
-            drop(jobs);
-            threads.into_iter().for_each(|thread| drop(thread.join()));
-        }
+        self.writers.take().into_iter().for_each(Writers::end);
         if let (Some(spool), Some(status)) = (&self.spool, status)
             && self.backlog.spool().is_some()
         {
             // Without it, who reads it later does not know the end.
             let _ = spool.end(status);
         }
-    }
-}
-
-impl Writers {
-    /// Starts them; nothing if there can be none.
-    fn start(backlog: &Arc<Backlog>, spool: &Arc<Spool>) -> Option<Self> {
-        let (jobs, taken) = channel();
-        let (taken, left) = (Arc::new(Mutex::new(taken)), Arc::new(AtomicUsize::new(0)));
-        let write = |_| {
-            let (backlog, taken, pen) = (Arc::clone(backlog), Arc::clone(&taken), spool.pen());
-            let (left, named) =
-                (Arc::clone(&left), thread::Builder::new().name("spool".to_owned()));
-            named.spawn(move || write_all(&backlog, (&taken, &left), pen)).ok()
-        };
-        let threads: Vec<_> = (0..WRITERS).filter_map(write).collect();
-        (!threads.is_empty()).then_some(Self { jobs, left, threads })
-    }
-}
-
-/// Writes buffers to the spool and gives them back, as long as some come.
-fn write_all(
-    backlog: &Backlog,
-    (jobs, left): (&Mutex<Receiver<(u64, Taken)>>, &AtomicUsize),
-    mut pen: Pen,
-) {
-    loop {
-        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok((number, taken)) = job else { return };
-        let many = left.fetch_sub(1, Ordering::Relaxed) > MANY;
-        let hurry = if many { Hurry::Much } else { Hurry::None };
-        let stored = pen.put(number, &taken, pages(&backlog.channel, &taken), hurry).ok();
-        if stored.is_some() {
-            backlog.channel.free(taken.index, taken.len);
-        }
-        backlog.lock().written(number, stored);
-        backlog.more.notify_all();
     }
 }
 
@@ -347,7 +303,8 @@ fn begin_spool(channel: &Channel, place: &Place, state: &mut State) -> Option<(A
     let spool = Spool::create(&place.path, &place.note, place.limit).ok();
     let (mut pen, mut count) = (spool.as_ref().map(Spool::pen), 0);
     let mut put = |taken: &Taken| {
-        let stored = pen.as_mut()?.put(count, taken, pages(channel, taken), Hurry::None).ok()?;
+        let stored =
+            pen.as_mut()?.put(count, label(taken), pages(channel, taken), Hurry::None).ok()?;
         count += 1;
         Some(stored)
     };
@@ -373,6 +330,11 @@ fn begin_spool(channel: &Channel, place: &Place, state: &mut State) -> Option<(A
         state.fill();
     }
     Some((spool, count))
+}
+
+/// What a buffer is called in the spool.
+const fn label(taken: &Taken) -> Label {
+    Label { numbers: [taken.kind.0, taken.thread, taken.process], len: taken.len }
 }
 
 /// The bytes of a buffer, up to a page's end.

@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use ichnos_base::{GapReason, Sink};
+use ichnos_spool::{Label, Left, Next, remove};
+use ichnos_tap::{BufferKind, Taken};
 use rustix::process::setpriority_process;
 
 use super::backlog::{Backlog, Place, Reader, Taker, When};
 use super::collect::{CollectError, Outcome, Run, Watch};
 use super::gather::Gather;
 use super::launch::{Tracee, end_of};
-use super::spool::{Left, Next, remove};
 use crate::Error;
 
 /// How nice the making of a trace is to the program that it waits for.
@@ -275,8 +276,8 @@ impl Spooled {
             if stop.load(Ordering::Relaxed) {
                 break Ok(None);
             }
-            let read = self.left.next().map_err(spool).and_then(|next| match next {
-                Next::Buffer(taken, bytes) => gather.buffer(&taken, bytes).map(|()| None),
+            let read = self.left.next_entry().map_err(spool).and_then(|next| match next {
+                Next::Buffer(label, bytes) => gather.buffer(&of(label), bytes).map(|()| None),
                 Next::End(status) => Ok(Some(Some(status))),
                 Next::Cut => Ok(Some(None)),
             });
@@ -300,4 +301,11 @@ impl Spooled {
         read?;
         Ok(Packed { status, insns: gather.insns(), stopped })
     }
+}
+
+/// The buffer that got this label.
+const fn of(label: Label) -> Taken {
+    let [kind, thread, process] = label.numbers;
+    let (index, kind) = (0, BufferKind(kind));
+    Taken { index, kind, thread, process, len: label.len, noted: false }
 }

@@ -3,9 +3,8 @@
 
 use super::*;
 
-fn taken(thread: u32, len: u64) -> Taken {
-    let (kind, process) = (BufferKind::STREAM, 3);
-    Taken { index: 9, kind, thread, process, len, noted: true }
+fn label(thread: u32, len: u64) -> Label {
+    Label { numbers: [0, thread, 3], len }
 }
 
 /// A buffer of which nothing comes again.
@@ -21,8 +20,8 @@ fn example(name: &str, limit: u64) -> (Arc<Spool>, PathBuf) {
     let spool = Spool::create(&path, b"a note", limit).unwrap();
     // Who is second waits for the first.
     let (mut pen, mut other) = (spool.pen(), spool.pen());
-    let second = std::thread::spawn(move || other.put(1, &taken(2, PAGE), &rough(), Hurry::None));
-    let first = pen.put(0, &taken(1, 100), &[7; PAGE as usize], Hurry::None).unwrap();
+    let second = std::thread::spawn(move || other.put(1, label(2, PAGE), &rough(), Hurry::None));
+    let first = pen.put(0, label(1, 100), &[7; PAGE as usize], Hurry::None).unwrap();
     let second = second.join().unwrap().unwrap();
     assert_eq!((first.form, first.start), (Form::Squeezed, PAGE + ENTRY_LEN as u64));
     assert_eq!((second.form, second.start, second.len), (Form::Plain, 3 * PAGE, PAGE));
@@ -34,8 +33,8 @@ fn all(path: &Path) -> (Vec<(u32, Vec<u8>)>, Option<ExitStatus>) {
     assert_eq!(left.note(), b"a note");
     let mut found = Vec::new();
     loop {
-        match left.next().unwrap() {
-            Next::Buffer(taken, bytes) => found.push((taken.thread, bytes.to_vec())),
+        match left.next_entry().unwrap() {
+            Next::Buffer(label, bytes) => found.push((label.numbers[1], bytes.to_vec())),
             Next::End(status) => return (found, Some(status)),
             Next::Cut => return (found, None),
         }
@@ -76,7 +75,7 @@ fn spools_of_any_size_are_removed() {
 fn a_spool_ends_before_what_was_never_written() {
     let (spool, path) = example("hole", 1 << 20);
     assert!(spool.claim(2, PAGE).is_some());
-    spool.pen().put(3, &taken(4, 100), &[1; PAGE as usize], Hurry::Much).unwrap();
+    spool.pen().put(3, label(4, 100), &[1; PAGE as usize], Hurry::Much).unwrap();
     drop(spool);
     assert_eq!(all(&path).0.len(), 2);
     fs::remove_file(path).unwrap();
@@ -96,7 +95,7 @@ fn a_damaged_buffer_ends_a_spool() {
 fn a_full_spool_takes_no_more() {
     let (spool, path) = example("full", 4 * PAGE + 100);
     let mut pen = spool.pen();
-    let mut put = |sequence| pen.put(sequence, &taken(1, 100), &[1; PAGE as usize], Hurry::Much);
+    let mut put = |sequence| pen.put(sequence, label(1, 100), &[1; PAGE as usize], Hurry::Much);
     assert!(put(2).is_err() && put(3).is_err());
     drop((pen, spool));
     assert_eq!(all(&path).0.len(), 2);

@@ -1,6 +1,5 @@
-//! The spool: full buffers of the tap in a file, squeezed, in the order in which they were taken.
+//! The file: buffers, squeezed, in the order of their numbers.
 //!
-//! It lives no longer than it takes to make a trace of it, and only the build that wrote it understands it: no format for others.
 //! The file is a head with a note of whoever makes the trace, and then entries, each from a page's start on: a head that says what the buffer is,
 //! and its bytes. It is written past the page cache where the file system can do that, which spares a copy.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -14,19 +13,18 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use ichnos_tap::{BufferKind, Taken};
 use rustix::fs::{
     Advice, FallocateFlags, FlockOperation, Mode, OFlags, fadvise, fallocate, flock, fstatvfs, open,
 };
 use rustix::io::{Errno, pwritev};
 
-use super::squeeze::{Squeezer, stretch};
-use crate::words::{u32_at, u64_at};
+use crate::squeeze::{Squeezer, stretch};
+use crate::{Label, u32_at, u64_at};
 
 /// Entries, and buffers that are not squeezed, begin at multiples of this, which disks want.
 pub const PAGE: u64 = 4096;
 /// What a spool begins with: the crate's version says the rest.
-const MAGIC: &[u8; 16] = b"ichnos spool 2\x1a\n";
+const MAGIC: &[u8; 16] = b"ichnos spool 3\x1a\n";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Bytes before the note: magic, lengths of version and note, version.
 const HEAD_LEN: usize = 24 + VERSION.len();
@@ -34,10 +32,10 @@ const HEAD_LEN: usize = 24 + VERSION.len();
 const MOST_NOTE: usize = 16 << 20;
 /// What every entry begins with.
 const ENTRY: u32 = 0x4c4f_5053;
-/// Bytes of an entry's head: what it begins with, kind, thread, process; length, number, bytes stored, form, and a sum of all that.
+/// Bytes of an entry's head: what it begins with, its label's numbers; length, number, bytes stored, form, and a sum of all that.
 const ENTRY_LEN: usize = 56;
-/// The kind of the entry that says how the first program ended, behind all buffers.
-const END: u32 = 0x100;
+/// The first number of the entry that says how the first program ended, behind all buffers.
+const END: u32 = u32::MAX;
 /// No buffer is longer.
 const MOST_BUFFER: u64 = 1 << 30;
 /// So much of the disk is left free for everybody else, the trace among them.
@@ -52,15 +50,15 @@ const GROW: u64 = 64 << 20;
 const FORGET_EVERY: u64 = 16 << 20;
 
 /// Bytes from a page's start on.
-#[derive(Default)]
-struct Pages {
+#[derive(Default, Debug)]
+pub struct Aligned {
     bytes: Vec<u8>,
     skipped: usize,
 }
 
-impl Pages {
+impl Aligned {
     /// So many bytes at least, with what was in them.
-    fn with_room(&mut self, len: usize) -> &mut [u8] {
+    pub fn with_room(&mut self, len: usize) -> &mut [u8] {
         let (page, has) = (PAGE as usize, self.bytes.len() - self.skipped);
         if has < len {
             self.bytes = vec![0; len + page];
@@ -106,15 +104,30 @@ const LARGE: u64 = 64 << 20;
 ///
 /// If it cannot be removed.
 pub fn remove(path: &Path) -> io::Result<()> {
-    let held = File::open(path).ok().filter(|f| f.metadata().is_ok_and(|m| m.len() >= LARGE));
+    let held = File::open(path).ok();
     fs::remove_file(path)?;
-    if let Some(held) = held {
+    held.into_iter().for_each(leave);
+    Ok(())
+}
+
+/// Lets a process that ends at once close a removed file last.
+fn leave(file: File) {
+    if file.metadata().is_ok_and(|found| found.len() >= LARGE) {
         let mut last = Command::new("true");
-        last.stdin(held).stdout(Stdio::null()).stderr(Stdio::null());
+        last.stdin(file).stdout(Stdio::null()).stderr(Stdio::null());
         // If there is no such program the file is closed here.
         drop(last.spawn());
     }
-    Ok(())
+}
+
+/// A spool without a name. It must be dropped after whoever writes to it or reads from it.
+#[derive(Debug)]
+pub struct Hidden(Option<File>);
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(leave);
+    }
 }
 
 /// How a buffer is stored.
@@ -150,11 +163,15 @@ pub struct Pen {
     /// The same file past the page cache, if that is possible.
     direct: Option<File>,
     squeezer: Squeezer,
-    pages: Pages,
+    pages: Aligned,
 }
 
 impl Spool {
     /// Makes a file of at most so many bytes; a note is put at its head.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be made, or somebody uses it.
     pub fn create(path: &Path, note: &[u8], limit: u64) -> io::Result<Arc<Self>> {
         let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::RDWR | OFlags::CLOEXEC;
         let owned = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
@@ -178,15 +195,33 @@ impl Spool {
     }
 
     /// Where it is.
+    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
+    /// Takes its name away: nobody opens it any more, and nothing is left of it whatever happens.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be removed.
+    pub fn hide(&self) -> io::Result<Hidden> {
+        let held = self.owned.try_clone()?;
+        fs::remove_file(&self.path)?;
+        Ok(Hidden(Some(held)))
+    }
+
     /// Somebody who writes to it.
+    #[must_use]
     pub fn pen(self: &Arc<Self>) -> Pen {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::DIRECT;
         let direct = open(&self.path, flags, Mode::empty()).ok().map(File::from);
-        Pen { spool: Arc::clone(self), direct, squeezer: Squeezer::new(), pages: Pages::default() }
+        Pen {
+            spool: Arc::clone(self),
+            direct,
+            squeezer: Squeezer::new(),
+            pages: Aligned::default(),
+        }
     }
 
     /// Whether a buffer had better be written as it is: the disk has nothing to do, and there is much room.
@@ -214,6 +249,10 @@ impl Spool {
     }
 
     /// Says how the first program ended: the spool is whole then. All that was claimed must be written.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
     pub fn end(self: &Arc<Self>, status: ExitStatus) -> io::Result<()> {
         let (sequence, at) = {
             let desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
@@ -243,25 +282,29 @@ impl Desk {
 impl Pen {
     /// Puts the buffer with this number into the spool, once all before it have a place; `bytes` goes on to a page's end. Whoever is in a
     /// `hurry` lets the disk work rather than the processor, which has others to serve, as long as that is possible.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room for it, or the disk fails: it is not there then.
     pub fn put(
         &mut self,
         sequence: u64,
-        taken: &Taken,
+        label: Label,
         bytes: &[u8],
         hurry: Hurry,
     ) -> io::Result<Stored> {
         if hurry == Hurry::Much && self.direct.is_some() && self.spool.is_idle() {
             self.spool.plain.fetch_add(1, Ordering::Relaxed);
-            let stored = self.store(sequence, taken, bytes, Form::Plain, taken.len as usize);
+            let stored = self.store(sequence, label, bytes, Form::Plain, label.len as usize);
             self.spool.plain.fetch_sub(1, Ordering::Relaxed);
             return stored;
         }
-        let len = taken.len as usize;
+        let len = label.len as usize;
         let out = self.pages.with_room(ENTRY_LEN + Squeezer::most(len) + PAGE as usize);
         let squeezed = self.squeezer.squeeze(&bytes[..len], &mut out[ENTRY_LEN..]);
         match squeezed.filter(|squeezed| *squeezed < len) {
-            Some(size) => self.store(sequence, taken, &[], Form::Squeezed, size),
-            None => self.store(sequence, taken, bytes, Form::Plain, len),
+            Some(size) => self.store(sequence, label, &[], Form::Squeezed, size),
+            None => self.store(sequence, label, bytes, Form::Plain, len),
         }
     }
 
@@ -269,13 +312,12 @@ impl Pen {
     fn store(
         &mut self,
         sequence: u64,
-        taken: &Taken,
+        label: Label,
         bytes: &[u8],
         form: Form,
         size: usize,
     ) -> io::Result<Stored> {
-        let ids = [taken.kind.0, taken.thread, taken.process];
-        self.head(ids, [taken.len, sequence, size as u64, form as u64]);
+        self.head(label.numbers, [label.len, sequence, size as u64, form as u64]);
         let (head, start) = match form {
             Form::Plain => (PAGE as usize, PAGE),
             Form::Squeezed => {
@@ -345,12 +387,20 @@ pub struct Bytes {
 
 impl Bytes {
     /// Opens a spool to read buffers from it.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         let (file, buffer, stretched) = (File::open(path)?, Vec::new(), Vec::new());
         Ok(Self { file, buffer, stretched, forgotten: 0 })
     }
 
-    /// A buffer of so many bytes; an error of the kind `InvalidData` if that is none.
+    /// A buffer of so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read; of the kind `InvalidData` if that is no such buffer.
     pub fn buffer(&mut self, stored: &Stored, len: u64) -> io::Result<&[u8]> {
         self.at(stored.start, stored.len)?;
         if stored.form == Form::Plain {
@@ -388,7 +438,7 @@ pub struct Left {
 /// What comes next in a spool that was left behind.
 pub enum Next<'a> {
     /// A buffer.
-    Buffer(Taken, &'a [u8]),
+    Buffer(Label, &'a [u8]),
     /// The first program ended like this, and there is no more.
     End(ExitStatus),
     /// There is no more, though more was taken.
@@ -396,7 +446,11 @@ pub enum Next<'a> {
 }
 
 impl Left {
-    /// Opens a spool; an error of the kind `InvalidData` if that is none of this build.
+    /// Opens a spool.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read, or somebody uses it; of the kind `InvalidData` if that is no spool of this build.
     pub fn open(path: &Path) -> io::Result<Self> {
         let no = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
         let mut bytes = Bytes::open(path)?;
@@ -422,17 +476,23 @@ impl Left {
     }
 
     /// The note at its head.
+    #[must_use]
     pub fn note(&self) -> &[u8] {
         &self.note
     }
 
     /// How far it was read, and how long it is.
+    #[must_use]
     pub fn place(&self) -> (u64, u64) {
         (self.at.min(self.len), self.len)
     }
 
     /// The next entry.
-    pub fn next(&mut self) -> io::Result<Next<'_>> {
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn next_entry(&mut self) -> io::Result<Next<'_>> {
         if self.at + PAGE > self.len {
             return Ok(Next::Cut);
         }
@@ -450,15 +510,14 @@ impl Left {
             0 => (Form::Plain, PAGE),
             _ => (Form::Squeezed, ENTRY_LEN as u64),
         };
-        let (kind, thread, process) = (BufferKind(word(1)), word(2), word(3));
+        let label = Label { numbers: [word(1), word(2), word(3)], len };
         let start = self.at + start;
         let end = start.checked_add(size).filter(|end| *end <= self.len && len <= MOST_BUFFER);
         let Some(end) = end else { return Ok(Next::Cut) };
         self.at = end.next_multiple_of(PAGE);
         self.sequence += 1;
-        let taken = Taken { index: 0, kind, thread, process, len, noted: false };
         match self.bytes.buffer(&Stored { start, len: size, form }, len) {
-            Ok(bytes) => Ok(Next::Buffer(taken, bytes)),
+            Ok(bytes) => Ok(Next::Buffer(label, bytes)),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Next::Cut),
             Err(error) => Err(error),
         }
