@@ -131,7 +131,8 @@ fn get_lane(from: &mut Cursor<'_>, turns: u32, last: &mut u64) -> Parse<Lane> {
     Ok(Lane { kind, flags, size, base: GuestVa(*last), stride })
 }
 
-fn find_runs(accesses: &[Record]) -> Vec<Run> {
+/// The accesses among records as runs.
+pub(crate) fn find_runs(accesses: &[Record]) -> Vec<Run> {
     let mut runs = Vec::new();
     let mut rest: Vec<Lane> = accesses.iter().filter_map(Lane::new).collect();
     let mut rest = rest.as_mut_slice();

@@ -8,13 +8,13 @@
 
 use std::ops::Range;
 
-use ichnos_base::{GuestVa, Leave, ProcessId, RefKind, Register, Step, Totals, Width};
+use ichnos_base::{GuestVa, Leave, ProcessId, Register, Step, Totals, Width};
 
 use crate::bytes::put_varint;
 use crate::chunk::{MAX_INSNS, MAX_RECORDS};
 use crate::columns::ColumnPacker;
 use crate::error::Error;
-use crate::flex::{Lane, Run, put_runs};
+use crate::flex::{Run, put_runs};
 use crate::followed::{Change, Followed, ODD};
 use crate::hash::QuickMap;
 use crate::lore::{HIGH, Lore, NO_WAY, Numbers, Plans, Sort};
@@ -22,6 +22,7 @@ use crate::mark;
 use crate::onward::Onward;
 use crate::pack::{CODES, COLUMNS, FLEX, IDS, MARKS, MISSES, RUNS, put_leave};
 use crate::places::{NOWHERE, Note, OTHER, Place, Places, Taking};
+use crate::raw_flex::take_runs;
 use crate::tables::{Stored, Tables};
 use crate::tile::{PLANES, Told};
 
@@ -658,36 +659,11 @@ fn fetch(bytes: &[u8]) {
     std::hint::black_box(any);
 }
 
-const fn cut() -> Error {
+pub(crate) const fn cut() -> Error {
     Error::Misuse("a raw buffer ends inside an execution")
 }
 
-/// Takes the runs of a flexible step.
-fn take_runs(bytes: &mut &[u8], runs: &mut Vec<Run>) -> Result<(), Error> {
-    let none = Error::Misuse("a raw buffer describes no access");
-    let count = take_checked(bytes).map(u32::from_le_bytes).ok_or(cut())?;
-    for _ in 0..count {
-        let turns = take_checked(bytes).map(u32::from_le_bytes).ok_or(cut())?;
-        let lanes = take_checked(bytes).map(u32::from_le_bytes).ok_or(cut())?;
-        let first = take_lane(bytes)?;
-        let second = if lanes > 1 { Some(take_lane(bytes)?) } else { None };
-        if turns == 0 || !(1..=2).contains(&lanes) {
-            return Err(none);
-        }
-        runs.push(Run { count: turns, first, second });
-    }
-    Ok(())
-}
-
-fn take_lane(bytes: &mut &[u8]) -> Result<Lane, Error> {
-    let mut word = || take_checked(bytes).map(u64::from_le_bytes).ok_or(cut());
-    let (what, base, stride) = (word()?, GuestVa(word()?), word()?);
-    let none = Error::Misuse("a raw buffer describes no access");
-    let (kind, flags, size) = RefKind::described(what).ok_or(none)?;
-    Ok(Lane { kind, flags, size, base, stride })
-}
-
-fn take_checked<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+pub(crate) fn take_checked<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
     Some(*first)

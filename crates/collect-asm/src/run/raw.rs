@@ -7,11 +7,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use ichnos_base::{
-    AccessFlags, Address, ExitKind, GuestVa, Leave, Record, Ref, RefKind, Register, Slot, Step,
-    Sum, Value, Width,
+    Address, ExitKind, GuestVa, Leave, Ref, Register, Slot, Step, Sum, Value, Width,
 };
 use ichnos_lift::FS;
-use ichnos_trace::{Lane, MAX_STEPS, Run};
+use ichnos_trace::{MAX_STEPS, put_raw_accesses, put_raw_runs};
 
 use super::names::{Fresh, Names};
 use super::stream::{Out, turns_of};
@@ -164,8 +163,8 @@ impl Gathered {
                 Op::Take8(_) => 8,
                 Op::Flex => {
                     match &played.long {
-                        Some((_, runs)) => put_long(runs, &mut self.bytes),
-                        None => put_runs(&played.records, &mut self.bytes),
+                        Some((_, runs)) => put_raw_runs(runs, &mut self.bytes),
+                        None => put_raw_accesses(&played.records, &mut self.bytes),
                     }
                     continue;
                 }
@@ -287,65 +286,6 @@ fn with_fs(sum: Sum, steps: &mut Vec<Step>) -> Sum {
             Sum { base: Some(AUXILIARY), ..sum }
         }
     }
-}
-
-/// Appends the references among records as runs of one lane or two.
-fn put_runs(records: &[Record], out: &mut Vec<u8>) {
-    let references: Vec<_> = records.iter().filter_map(RefKind::of).collect();
-    let head = out.len();
-    out.extend(0_u32.to_le_bytes());
-    let (mut rest, mut count) = (references.as_slice(), 0_u32);
-    while !rest.is_empty() {
-        let [one, two] = [1, 2].map(|lanes| turns_in(rest, lanes));
-        let (turns, lanes) = if 2 * two > one { (two, 2) } else { (one, 1) };
-        let lane = |nth: usize| {
-            let &(kind, flags, size, base) = rest.get(nth).filter(|_| nth < lanes)?;
-            let second = rest.get(nth + lanes).filter(|_| turns > 1).map_or(base, |r| r.3);
-            Some(Lane { kind, flags, size, base, stride: second.since(base) })
-        };
-        let Some(first) = lane(0) else { break };
-        put_run(&Run { count: turns as u32, first, second: lane(1) }, out);
-        rest = rest.get(turns * lanes..).unwrap_or_default();
-        count += 1;
-    }
-    out[head..head + 4].copy_from_slice(&count.to_le_bytes());
-}
-
-/// The same of accesses that are runs.
-fn put_long(runs: &[Run], out: &mut Vec<u8>) {
-    out.extend((runs.len() as u32).to_le_bytes());
-    runs.iter().for_each(|run| put_run(run, out));
-}
-
-fn put_run(run: &Run, out: &mut Vec<u8>) {
-    let lanes = || [Some(run.first), run.second].into_iter().flatten();
-    out.extend(run.count.to_le_bytes());
-    out.extend((lanes().count() as u32).to_le_bytes());
-    for Lane { kind, flags, size, base, stride } in lanes() {
-        for word in [kind.describe(flags, size), base.0, stride] {
-            out.extend(word.to_le_bytes());
-        }
-    }
-}
-
-type Reference = (RefKind, AccessFlags, u32, GuestVa);
-
-/// How many turns of so many lanes references begin with.
-fn turns_in(references: &[Reference], lanes: usize) -> usize {
-    let turns = references.chunks_exact(lanes);
-    let Some(first) = turns.clone().next() else { return 0 };
-    let stride = |lane: usize| {
-        let second = references.get(lane + lanes).map_or(first[lane].3, |r| r.3);
-        second.0.wrapping_sub(first[lane].3.0)
-    };
-    let strides = [stride(0), stride(lanes - 1)];
-    let is_next = |turn: u64, references: &[Reference]| {
-        references.iter().zip(first).zip(strides).all(|((r, f), stride)| {
-            let addr = f.3.0.wrapping_add(stride.wrapping_mul(turn));
-            (r.0, r.1, r.2, r.3.0) == (f.0, f.1, f.2, addr)
-        })
-    };
-    (0..).zip(turns).take_while(|(turn, references)| is_next(*turn, references)).count()
 }
 
 #[cfg(test)]

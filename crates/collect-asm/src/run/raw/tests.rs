@@ -1,7 +1,7 @@
 //! What is told raw, taken apart again.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use ichnos_base::{AccessFlags, GuestVa, InsnKind, Record, RefKind, Step, Sum};
+use ichnos_base::{AccessFlags, GuestVa, InsnKind, RefKind, Step, Sum};
 use ichnos_lift::FS;
 use ichnos_trace::flat::{NO_REGISTERS, derive};
 use ichnos_trace::{Address, Register};
@@ -9,53 +9,9 @@ use ichnos_trace::{Address, Register};
 use super::super::names::Names;
 use super::super::stream::Made;
 use super::super::table::Tables;
-use super::{Changed, Gathered, KNOWN, KNOWN_LEN, put_named, put_part, put_runs, silent, steps};
+use super::{Changed, Gathered, KNOWN, KNOWN_LEN, put_named, put_part, silent, steps};
 use crate::code::{Block, Exit, Op};
 use crate::note::{u32_at, u64_at};
-
-/// The references that runs tell, and how many runs there are.
-fn references(bytes: &[u8]) -> (Vec<Record>, u32) {
-    let count = u32_at(bytes, 0).unwrap();
-    let (mut at, mut records) = (4, Vec::new());
-    for _ in 0..count {
-        let [turns, lanes] = [0, 4].map(|more| u32_at(bytes, at + more).unwrap());
-        at += 8;
-        for turn in 0..u64::from(turns) {
-            for lane in 0..lanes as usize {
-                let [what, base, stride] =
-                    [0, 8, 16].map(|more| u64_at(bytes, at + 24 * lane + more).unwrap());
-                let (kind, flags, size) = RefKind::described(what).unwrap();
-                let addr = GuestVa(base.wrapping_add(stride.wrapping_mul(turn)));
-                records.push(kind.record(flags, size, addr));
-            }
-        }
-        at += 24 * lanes as usize;
-    }
-    assert_eq!(at, bytes.len());
-    (records, count)
-}
-
-#[test]
-fn runs_tell_all_references_in_their_order() {
-    let load = |addr| RefKind::Load.record(AccessFlags::NONE, 8, GuestVa(addr));
-    let store = |addr| RefKind::Store.record(AccessFlags::NONE, 8, GuestVa(addr));
-    let insn = Record::insn(GuestVa(0x1000), 3, InsnKind::OTHER);
-    let copied = (0..100).flat_map(|i| [load(0x5000 + 8 * i), store(0x9000 - 8 * i)]);
-    let cases: [(Vec<Record>, u32); 6] = [
-        (vec![], 0),
-        (vec![load(8)], 1),
-        (copied.collect(), 1),
-        ((0..100).map(|i| store(4096 - 8 * i)).collect(), 1),
-        // Four that have nothing to do with each other are two turns of two lanes.
-        (vec![load(0), load(900), load(4), load(7), store(1)], 2),
-        (vec![load(u64::MAX), load(7), store(0), load(15), store(1)], 3),
-    ];
-    for (expected, runs) in cases {
-        let mut bytes = Vec::new();
-        put_runs(&[&[insn][..], &expected].concat(), &mut bytes);
-        assert_eq!(references(&bytes), (expected, runs));
-    }
-}
 
 fn block(entry: u64, turns: usize, target: u64) -> Block {
     let entry = GuestVa(entry);
