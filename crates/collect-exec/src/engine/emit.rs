@@ -15,6 +15,21 @@ pub const RAX: Gp = Gp(0);
 /// rcx.
 pub const RCX: Gp = Gp(1);
 
+/// Bytes whose decoded form the processor keeps together.
+const LINE: u64 = 32;
+/// Instructions of so many bytes that do nothing.
+const NOPS: [&[u8]; 9] = [
+    &[],
+    &[0x90],
+    &[0x66, 0x90],
+    &[0x0f, 0x1f, 0x00],
+    &[0x0f, 0x1f, 0x40, 0x00],
+    &[0x0f, 0x1f, 0x44, 0x00, 0x00],
+    &[0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00],
+    &[0x0f, 0x1f, 0x80, 0x00, 0x00, 0x00, 0x00],
+    &[0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00],
+];
+
 /// A buffer of code.
 pub struct Emit {
     base: u64,
@@ -254,20 +269,21 @@ impl Emit {
 
     /// `jmp rel32`; gives the offset of the displacement, which is left zero.
     pub fn jump(&mut self) -> usize {
-        self.align_displacement(1);
+        self.keep_within(5);
         self.raw(&[0xe9, 0, 0, 0, 0]);
         self.code.len() - 4
     }
 
     /// `jcc rel32` for a condition code; gives the offset of the displacement.
     pub fn jump_if(&mut self, condition: u8) -> usize {
-        self.align_displacement(2);
+        self.keep_within(6);
         self.raw(&[0x0f, 0x80 | condition, 0, 0, 0, 0]);
         self.code.len() - 4
     }
 
     /// `call rel32`; gives the offset of the displacement.
     pub fn call(&mut self) -> usize {
+        self.keep_within(5);
         self.raw(&[0xe8, 0, 0, 0, 0]);
         self.code.len() - 4
     }
@@ -278,21 +294,14 @@ impl Emit {
         self.fix32(offset, distance as u32);
     }
 
-    /// Keeps a displacement, which follows `opcode` bytes from here, within one cache line, so
-    /// that it can be patched while it runs.
-    fn align_displacement(&mut self, opcode: u64) {
-        let room = 64 - (self.here() + opcode) % 64;
-        if room < 4 {
-            self.nop(room as usize);
+    /// Keeps a jump of `len` bytes that is written next within a line of decoded code, before its end: processors of the
+    /// Skylake family decode others anew each time. So its displacement lies within one cache line, too, and can be
+    /// patched while it runs.
+    pub fn keep_within(&mut self, len: u64) {
+        let room = LINE - self.here() % LINE;
+        if room <= len {
+            self.raw(NOPS[room as usize]);
         }
-    }
-
-    fn nop(&mut self, len: usize) {
-        self.raw(match len {
-            1 => &[0x90],
-            2 => &[0x66, 0x90],
-            _ => &[0x0f, 0x1f, 0x00],
-        });
     }
 
     /// The check at a landing pad: goes on if rcx holds `tag`, else to the slot's miss path
@@ -301,6 +310,7 @@ impl Emit {
         self.raw(&[0x48, 0xb8]);
         self.raw(&tag.wrapping_neg().to_le_bytes());
         self.raw(&[0x48, 0x8d, 0x0c, 0x01]); // lea rcx, [rcx+rax]
+        self.keep_within(2);
         self.raw(&[0xe3, 8]); // jrcxz over the jump
         self.jump_slot(miss);
         self.load(RAX, at::SPILL_RAX);
@@ -352,7 +362,7 @@ pub const LEAVE_LEN: usize = 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
+    use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, IntelFormatter};
 
     fn text(emit: &Emit) -> Vec<String> {
         let mut decoder = Decoder::with_ip(64, emit.bytes(), emit.base(), DecoderOptions::NONE);
@@ -406,6 +416,25 @@ mod tests {
             "lea r11,[1000h]",
         ];
         assert_eq!(text(&emit), want);
+    }
+
+    #[test]
+    fn jumps_end_within_a_line() {
+        for start in 0..64 {
+            let mut emit = Emit::new(0x4000 + start);
+            emit.jump();
+            emit.jump_if(4);
+            emit.call();
+            emit.verify(0x1234, at::MISS_JUMP);
+            let decoder = Decoder::with_ip(64, emit.bytes(), emit.base(), DecoderOptions::NONE);
+            let written = decoder.into_iter().filter(|i| {
+                i.flow_control() != FlowControl::Next
+                    && i.flow_control() != FlowControl::IndirectBranch
+            });
+            for insn in written {
+                assert_eq!(insn.ip() / LINE, insn.next_ip() / LINE, "{:#x}", insn.ip());
+            }
+        }
     }
 
     #[test]

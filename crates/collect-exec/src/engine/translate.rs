@@ -625,6 +625,7 @@ impl Draft {
 
     /// Goes where rcx says, by the table.
     pub fn table_jump(&mut self) {
+        self.emit.keep_within(8);
         self.emit.raw(&[0x65, 0xff, 0x24, 0xc5]); // jmp gs:[rax*8+table]
         self.emit.raw(&JUMP_TABLE.to_le_bytes());
     }
@@ -660,6 +661,7 @@ impl Draft {
     pub fn return_by_table(&mut self) {
         self.emit.raw(&[0x65, 0xff, 0x34, 0xc5]); // push gs:[rax*8+table]
         self.emit.raw(&RET_TABLE.to_le_bytes());
+        self.emit.keep_within(1);
         self.emit.raw(&[0xc3]);
     }
 }
