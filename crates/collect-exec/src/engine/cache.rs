@@ -393,7 +393,7 @@ impl Cache {
         let at = region.next().0;
         let mut emit = Emit::new(at);
         match kind {
-            PadKind::Jump => emit.verify(pc, super::ctx::at::MISS_JUMP),
+            PadKind::Jump => emit.verify(pc),
             PadKind::Ret => emit.verify_return(pc),
         }
         let fix = emit.jump();

@@ -14,6 +14,8 @@ pub struct Gp(pub u8);
 pub const RAX: Gp = Gp(0);
 /// rcx.
 pub const RCX: Gp = Gp(1);
+/// rdx.
+pub const RDX: Gp = Gp(2);
 
 /// Bytes whose decoded form the processor keeps together.
 const LINE: u64 = 32;
@@ -304,24 +306,43 @@ impl Emit {
         }
     }
 
-    /// The check at a landing pad: goes on if rcx holds `tag`, else to the slot's miss path
+    /// The check at a landing pad for jumps: goes on if rcx holds `tag`, else to the miss path
     /// with rax = -tag and rcx = target - tag. Restores rax and rcx.
-    pub fn verify(&mut self, tag: u64, miss: u32) {
-        self.raw(&[0x48, 0xb8]);
-        self.raw(&tag.wrapping_neg().to_le_bytes());
-        self.raw(&[0x48, 0x8d, 0x0c, 0x01]); // lea rcx, [rcx+rax]
-        self.keep_within(2);
-        self.raw(&[0xe3, 8]); // jrcxz over the jump
-        self.jump_slot(miss);
+    pub fn verify(&mut self, tag: u64) {
+        self.check(tag, RAX, at::MISS_JUMP);
         self.load(RAX, at::SPILL_RAX);
         self.load(RCX, at::SPILL_RCX);
     }
 
     /// The check at a landing pad for returns, which also gives the dead stack slot the
-    /// program's return address back.
+    /// program's return address back. It uses rdx instead of rax, which mostly holds a result that is wanted at once.
     pub fn verify_return(&mut self, tag: u64) {
         self.raw(&[0x48, 0x89, 0x4c, 0x24, 0xf8]); // mov [rsp-8], rcx
-        self.verify(tag, at::MISS_RET);
+        self.check(tag, RDX, at::MISS_RET);
+        self.load(RDX, at::SPILL_RDX);
+        self.load(RCX, at::SPILL_RCX);
+    }
+
+    /// Goes on if rcx holds `tag`. An address in the first 2 GiB needs no other register for that.
+    fn check(&mut self, tag: u64, other: Gp, miss: u32) {
+        let back = tag.wrapping_neg();
+        let short = i32::try_from(back as i64).ok();
+        match short {
+            Some(back) => self.lea(RCX, Some(RCX), None, back),
+            None => {
+                self.set(other, back);
+                self.raw(&[0x48, 0x8d, 0x0c, other.0 << 3 | 1]); // lea rcx, [rcx+other]
+            }
+        }
+        self.keep_within(2);
+        self.raw(&[0xe3, 0]); // jrcxz over the jump
+        let over = self.offset();
+        if let Some(back) = short {
+            self.raw(&[0x48, 0xc7, 0xc0 | other.0]);
+            self.raw(&back.to_le_bytes());
+        }
+        self.jump_slot(miss);
+        self.set_byte(over - 1, (self.offset() - over) as u8);
     }
 
     /// Goes on behind the code that `otherwise` writes unless the thread's budget is used up. Flags stay as
@@ -362,7 +383,7 @@ pub const LEAVE_LEN: usize = 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, IntelFormatter};
+    use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Formatter, IntelFormatter};
 
     fn text(emit: &Emit) -> Vec<String> {
         let mut decoder = Decoder::with_ip(64, emit.bytes(), emit.base(), DecoderOptions::NONE);
@@ -419,13 +440,58 @@ mod tests {
     }
 
     #[test]
+    fn pads_check_near_targets_in_one_register() {
+        let mut emit = Emit::new(0x1000);
+        emit.verify_return(0x40_1000);
+        let near = [
+            "mov [rsp-8],rcx",
+            "lea rcx,[rcx-401000h]",
+            "jrcxz 000000000000101Dh",
+            "mov rdx,0FFFFFFFFFFBFF000h",
+            &format!("jmp qword ptr gs:[{:X}h]", at::MISS_RET),
+            &format!("mov rdx,gs:[{:X}h]", at::SPILL_RDX),
+            &format!("mov rcx,gs:[{:X}h]", at::SPILL_RCX),
+        ];
+        assert_eq!(text(&emit), near);
+        let mut emit = Emit::new(0x1000);
+        emit.verify(0x5555_5555_1000);
+        let far = [
+            "mov rax,0FFFFAAAAAAAAF000h",
+            "lea rcx,[rcx+rax]",
+            "jrcxz 0000000000001018h",
+            &format!("jmp qword ptr gs:[{:X}h]", at::MISS_JUMP),
+            "mov rax,gs:[8]",
+            &format!("mov rcx,gs:[{:X}h]", at::SPILL_RCX),
+        ];
+        assert_eq!(text(&emit), far);
+    }
+
+    #[test]
+    fn pads_subtract_exactly() {
+        // What the check leaves in rcx, by the constants that it was written with.
+        for tag in [0, 1, 0x7fff_ffff, 0x8000_0000, 0x8000_0001, 0xffff_ffff, u64::MAX, 1 << 47] {
+            let mut emit = Emit::new(0x1000);
+            emit.verify(tag);
+            let mut decoder = Decoder::with_ip(64, emit.bytes(), 0x1000, DecoderOptions::NONE);
+            let first = decoder.decode();
+            let back = match first.code() {
+                Code::Lea_r64_m => first.memory_displacement64(),
+                _ => first.immediate(1),
+            };
+            assert_eq!(tag.wrapping_add(back), 0, "{tag:#x}");
+            let near = i32::try_from(tag.wrapping_neg() as i64).is_ok();
+            assert_eq!(first.code() == Code::Lea_r64_m, near);
+        }
+    }
+
+    #[test]
     fn jumps_end_within_a_line() {
         for start in 0..64 {
             let mut emit = Emit::new(0x4000 + start);
             emit.jump();
             emit.jump_if(4);
             emit.call();
-            emit.verify(0x1234, at::MISS_JUMP);
+            emit.verify(0x1234);
             let decoder = Decoder::with_ip(64, emit.bytes(), emit.base(), DecoderOptions::NONE);
             let written = decoder.into_iter().filter(|i| {
                 i.flow_control() != FlowControl::Next

@@ -120,7 +120,6 @@ impl Draft {
                 self.take_back(pc, Spills::NONE);
                 self.site(pc, Spills::NONE);
                 self.make_up_calls();
-                self.pop_return();
                 self.return_by_table();
                 return;
             }

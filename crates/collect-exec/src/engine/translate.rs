@@ -18,7 +18,7 @@ use iced_x86::{Code, FlowControl, Instruction};
 use ichnos_base::Sieve;
 
 use super::ctx::{JUMP_TABLE, RET_TABLE, at};
-use super::emit::{Emit, Gp, RAX, RCX};
+use super::emit::{Emit, Gp, RAX, RCX, RDX};
 use super::exits::{Cold, OpenExit};
 use super::fragment::{ExitKind, Pad, PadKind, Part, Site, Spills};
 use super::home::Home;
@@ -209,7 +209,7 @@ pub fn translate(
     let mut draft = Draft::new(around, &insns, (pc, base));
     if pad == Some(PadKind::Jump) {
         draft.pads.push(Pad { kind: PadKind::Jump, tag: pc, at: base });
-        draft.emit.verify(pc, at::MISS_JUMP);
+        draft.emit.verify(pc);
     }
     draft.entry = draft.emit.offset();
     draft.site(pc, Spills::NONE);
@@ -606,6 +606,11 @@ impl Draft {
         return_address: u64,
     ) -> Result<(), Unsupported> {
         self.emit.land(fix);
+        if let Ok(near) = i32::try_from(return_address) {
+            self.emit.raw(&[0x48, 0xc7, 0x04, 0x24]); // mov qword [rsp], near
+            self.emit.raw(&near.to_le_bytes());
+            return Ok(());
+        }
         self.emit.raw(&[0x48, 0x8d, 0x64, 0x24, 0x08]); // lea rsp, [rsp+8]
         self.push_constant(around, return_address)
     }
@@ -638,8 +643,10 @@ impl Draft {
         };
         self.unsettle();
         self.site(insn.ip(), Spills::NONE);
-        self.pop_return();
         if drop != 0 {
+            self.emit.save(at::SPILL_RAX, RAX);
+            self.emit.save(at::SPILL_RCX, RCX);
+            self.emit.raw(&[0x59, 0x0f, 0xb7, 0xc1]); // pop rcx; movzx eax, cx
             // The slot below the stack pointer belongs to the program here, so no push.
             self.emit.raw(&[0x48, 0x8d, 0xa4, 0x24]); // lea rsp, [rsp+drop]
             self.emit.raw(&u32::from(drop).to_le_bytes());
@@ -650,16 +657,12 @@ impl Draft {
         Ok(())
     }
 
-    /// Takes the return address off the stack.
-    pub fn pop_return(&mut self) {
-        self.emit.save(at::SPILL_RAX, RAX);
-        self.emit.save(at::SPILL_RCX, RCX);
-        self.emit.raw(&[0x59, 0x0f, 0xb7, 0xc1]); // pop rcx; movzx eax, cx
-    }
-
-    /// Returns there.
+    /// Returns to where the stack says.
     pub fn return_by_table(&mut self) {
-        self.emit.raw(&[0x65, 0xff, 0x34, 0xc5]); // push gs:[rax*8+table]
+        self.emit.save(at::SPILL_RDX, RDX);
+        self.emit.save(at::SPILL_RCX, RCX);
+        self.emit.raw(&[0x59, 0x0f, 0xb7, 0xd1]); // pop rcx; movzx edx, cx
+        self.emit.raw(&[0x65, 0xff, 0x34, 0xd5]); // push gs:[rdx*8+table]
         self.emit.raw(&RET_TABLE.to_le_bytes());
         self.emit.keep_within(1);
         self.emit.raw(&[0xc3]);
