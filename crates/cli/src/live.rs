@@ -186,7 +186,7 @@ impl LiveArgs {
             status => shell_status(status),
         };
         Ok(Live {
-            ending: Ending::Program(ended(status, stopped, &interrupt)),
+            ending: Ending::Program(asked(status, stopped, &interrupt)),
             cut_short: match outcome.ending {
                 step::Ending::Stopped => Some("interrupted"),
                 step::Ending::Limit => Some("the limit was reached"),
@@ -239,7 +239,7 @@ impl LiveArgs {
             exec::CollectError::Host(e) => anyhow::Error::from(e).context(name()),
             _ => anyhow::anyhow!("{}: the trace cannot be collected", name()),
         })?;
-        let status = ended(host_status(outcome.status), outcome.stopped, &interrupt);
+        let status = asked(host_status(outcome.status), outcome.stopped, &interrupt);
         let ending = Ending::Program(status);
         let cut_short = match outcome {
             outcome if outcome.left => {
@@ -340,7 +340,7 @@ impl LiveArgs {
         let mut left_behind = left_behind(program);
         let watch = exec::Watch { stop: &interrupt.stop, left_behind: &mut left_behind };
         let outcome = tracee.drain(watch).with_context(name)?;
-        let status = ended(host_status(outcome.status), outcome.stopped, &interrupt);
+        let status = asked(host_status(outcome.status), outcome.stopped, &interrupt);
         Ok(Live { ending: Ending::Program(status), cut_short: None })
     }
 
@@ -544,9 +544,9 @@ where
 const KILLED: u8 = 128 + 9;
 
 /// The status to end with: that of the program, unless it was killed because ichnos was interrupted.
-fn ended(status: u8, stopped: bool, interrupt: &Interrupt) -> u8 {
-    let asked = interrupt.status().filter(|_| stopped);
-    asked.filter(|_| status == KILLED).unwrap_or(status)
+pub fn asked(status: u8, stopped: bool, interrupt: &Interrupt) -> u8 {
+    let wanted = interrupt.status().filter(|_| stopped);
+    wanted.filter(|_| status == KILLED).unwrap_or(status)
 }
 
 /// Says that a program has left so many processes behind.

@@ -1,7 +1,7 @@
 //! Recording by way of a spool: the program does not wait until its trace is packed.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,10 @@ use ichnos_collect_exec as exec;
 use crate::apart::Traces;
 use crate::behind::Behind;
 use crate::count;
-use crate::interrupt::{self, Interrupt};
+use crate::exit::Ending;
+use crate::interrupt;
 use crate::later::Later;
-use crate::live::{Live, LiveArgs, Values};
+use crate::live::{Live, LiveArgs, Values, asked};
 use crate::packing::{Packing, Words};
 use crate::progress::Progress;
 
@@ -123,26 +124,36 @@ impl SpoolArgs {
         }
         let (program, args) = command.split_first().context("no program is named")?;
         let packing = RefCell::new(Packing::new(words));
-        // While the program lives, what ends ichnos ends both.
-        let interrupt = OnceCell::new();
-        let is_stopped = || interrupt.get().is_some_and(Interrupt::is_set);
+        let interrupt = interrupt::flag()?;
+        // Whoever interrupted the program wants its trace; who interrupts packing does not.
+        let early = Cell::new(false);
+        let is_broken_off = || interrupt.is_set() && !early.get();
         let mut ended = |sink: &mut Kept| {
-            let _ = interrupt.set(interrupt::flag()?);
+            early.set(interrupt.is_set());
             *packing.borrow_mut() = Packing::new(words);
             go_on_alone(sink)
         };
         let mut progress = |done, all| {
             packing.borrow_mut().at(done, all);
-            !is_stopped()
+            !is_broken_off()
         };
         let live = live.inline_by((program, args), sink, |config, sink| {
-            let place = asm::SpoolPlace { path, limit };
+            let (place, stop) = (asm::SpoolPlace { path, limit }, &*interrupt.stop);
             let (hurried, ended, progress) = (&mut hurry, &mut ended, &mut progress);
-            asm::record_spooled(config, sink, asm::Spooling { place, hurried, ended, progress })
+            let spooling = asm::Spooling { place, stop, hurried, ended, progress };
+            asm::record_spooled(config, sink, spooling)
         });
         packing.borrow_mut().end();
-        let cut_short = is_stopped().then_some("packing was interrupted");
-        Ok(Live { cut_short, ..live? })
+        let live = live?;
+        let ending = match live.ending {
+            Ending::Program(status) => Ending::Program(asked(status, early.get(), &interrupt)),
+            other => other,
+        };
+        let cut_short = match early.get() {
+            true => Some("interrupted"),
+            false => is_broken_off().then_some("packing was interrupted"),
+        };
+        Ok(Live { ending, cut_short })
     }
 
     /// Whether the trace is to be packed when somebody asks for it.

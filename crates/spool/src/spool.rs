@@ -173,9 +173,10 @@ impl Spool {
     ///
     /// If the file cannot be made, or somebody uses it.
     pub fn create(path: &Path, note: &[u8], limit: u64) -> io::Result<Arc<Self>> {
-        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::RDWR | OFlags::CLOEXEC;
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
         let owned = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
         own(&owned)?;
+        owned.set_len(0)?;
         let mut head = MAGIC.to_vec();
         head.extend((VERSION.len() as u32).to_le_bytes());
         head.extend((note.len() as u32).to_le_bytes());

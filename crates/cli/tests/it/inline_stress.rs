@@ -86,6 +86,7 @@ fn count_spooled(
     };
     let spooling = asm::Spooling {
         place: asm::SpoolPlace { path: path.to_owned(), limit },
+        stop: &false.into(),
         hurried: &mut |_: &mut Counted| {},
         ended: &mut ended,
         progress: &mut progress,

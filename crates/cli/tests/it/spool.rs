@@ -186,6 +186,25 @@ fn programs_that_record_themselves_do_not_wait() {
     ));
     let all = insns(&folder, "a.ichnos");
     assert!(part < all, "{part} of {all}");
+    // Who interrupts the program gets the whole trace of it.
+    let mut child = Command::new("env")
+        .args(["--default-signal=INT", env!("CARGO_BIN_EXE_ichnos")])
+        .args(["record", "-o", "c.ichnos", "--", &program, "2", "20000", "1000000"])
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("there is a trace", || folder.size("c.ichnos") > 0);
+    std::thread::sleep(Duration::from_millis(500));
+    native(&folder, "kill", &["-INT", &child.id().to_string()]);
+    let status = child.wait().unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(status.code(), Some(130), "{said}");
+    assert!(said.contains("(interrupted)"), "{said}");
+    good(ichnos(&folder, &["check", "c.ichnos"]));
+    assert_eq!(info(&folder, "c.ichnos")["complete"], true);
     let later = ichnos(&folder, &["record", "--pack", "later", "-o", "b.ichnos", "--", &program]);
     assert_eq!(later.status, 2);
     assert!(later.stderr.contains("code cache"), "{}", later.stderr);

@@ -8,14 +8,20 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
-use std::sync::mpsc::Receiver;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ichnos_rt::Pool;
 use ichnos_spool::{Aligned, Bytes, Hidden, Hurry, Label, PAGE, Pen, Spool, Stored, Writers};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::message::{Buffers, Message};
 
+/// How long nobody looks whether the program is to end.
+const PATIENCE: Duration = Duration::from_millis(100);
 /// Full buffers stay in memory until they are one in so many of all.
 const KEPT: u32 = 2;
 
@@ -136,15 +142,37 @@ impl Backlog {
         self.lock().free = None;
     }
 
-    /// Takes all messages, until there are no more or nobody reads them.
-    pub(super) fn take(self: &Arc<Self>, messages: Receiver<Message>, place: Place) {
-        let (backlog, place) = (Arc::clone(self), Some(place));
-        let mut taker = Taker { backlog, place, open: HashMap::new(), next: 0, writers: None };
-        for message in messages {
-            if !taker.take(message) {
-                break;
+    /// Takes all messages, until there are no more or nobody reads them. Ends the program once somebody asks for that.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        messages: Receiver<Message>,
+        place: Place,
+        stop: &AtomicBool,
+    ) {
+        let mut taker = Taker {
+            backlog: Arc::clone(self),
+            place: Some(place),
+            open: HashMap::new(),
+            next: 0,
+            writers: None,
+            alive: HashMap::new(),
+        };
+        loop {
+            match messages.recv_timeout(PATIENCE) {
+                Ok(message) => {
+                    if !taker.take(message) {
+                        break;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if stop.load(Ordering::Relaxed) {
+                taker.kill();
             }
         }
+        // Whoever tells hears that nobody takes any more.
+        drop(messages);
         taker.writers.into_iter().for_each(Writers::end);
         self.lock().over = true;
         self.more.notify_all();
@@ -255,11 +283,18 @@ struct Taker {
     /// The number of the next one.
     next: u64,
     writers: Option<Writers<Full>>,
+    /// The processes of threads that live.
+    alive: HashMap<u32, u32>,
 }
 
 impl Taker {
     /// Takes a message; no if nobody reads.
     fn take(&mut self, message: Message) -> bool {
+        match &message {
+            Message::Start { thread, start, .. } => drop(self.alive.insert(*thread, start.os_pid)),
+            Message::End { thread, .. } => drop(self.alive.remove(thread)),
+            _ => {}
+        }
         let filling = self.filling(&message);
         let backlog = Arc::clone(&self.backlog);
         let mut state = backlog.lock();
@@ -285,6 +320,15 @@ impl Taker {
         drop(state);
         backlog.more.notify_all();
         true
+    }
+
+    /// Ends the program.
+    fn kill(&self) {
+        for pid in self.alive.values() {
+            let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
+            // One that is gone needs no killing.
+            let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
+        }
     }
 
     /// The number of the filling that a message tells of.

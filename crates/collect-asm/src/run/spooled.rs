@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::thread;
 
@@ -24,6 +25,8 @@ const NICE: i32 = 19;
 pub struct Spooling<'a, S: Sink> {
     /// Where the spool goes.
     pub place: Place,
+    /// Ends the program once it is set.
+    pub stop: &'a AtomicBool,
     /// Hears that the program waits from now on for what is told to the sink, and who tells it does not stand back any more.
     pub hurried: &'a mut (dyn FnMut(&mut S) + Send),
     /// Hears that the program has ended, and has the sink to itself.
@@ -58,11 +61,11 @@ where
     let (form, mut spooled) = (form(config, sink), 0);
     let listener = Listener::Collector { tell, freed };
     let outcome = run((config, form, clock), listener, |pool| {
-        let Spooling { place, hurried, ended, progress } = spooling;
+        let Spooling { place, stop, hurried, ended, progress } = spooling;
         let backlog = Backlog::new(Arc::clone(&pool), Buffers::new(give));
         let collector = Collector::new(sink, pool, (config, clock));
         thread::scope(|scope| {
-            let taker = scope.spawn(|| backlog.take(messages, place));
+            let taker = scope.spawn(|| backlog.take(messages, place, stop));
             let mut reading = Reading { backlog: &backlog, collector, desk: Desk::default() };
             let read = reading.beside(hurried);
             if !matches!(read, Ok(true)) {

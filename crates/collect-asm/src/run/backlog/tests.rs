@@ -31,7 +31,8 @@ fn example(name: &str, limit: u64) -> Example {
     let (tell, messages) = channel();
     let taking = Arc::clone(&backlog);
     let taker = thread::spawn(move || {
-        taking.take(messages, Place { path: path.clone(), limit });
+        let place = Place { path: path.clone(), limit };
+        taking.take(messages, place, &AtomicBool::new(false));
         assert!(!path.exists(), "the spool has a name");
     });
     Example { pool, backlog, tell: Some(tell), freed, taker }
