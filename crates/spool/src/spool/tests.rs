@@ -1,7 +1,11 @@
 //! Buffers into a spool and out of it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::thread;
+
+use super::pen::Form;
 use super::*;
+use crate::Label;
 
 fn label(thread: u32, len: u64) -> Label {
     Label { numbers: [0, thread, 3], len }
@@ -20,7 +24,7 @@ fn example(name: &str, limit: u64) -> (Arc<Spool>, PathBuf) {
     let spool = Spool::create(&path, b"a note", limit).unwrap();
     // Who is second waits for the first.
     let (mut pen, mut other) = (spool.pen(), spool.pen());
-    let second = std::thread::spawn(move || other.put(1, label(2, PAGE), &rough(), Hurry::None));
+    let second = thread::spawn(move || other.put(1, label(2, PAGE), &rough(), Hurry::None));
     let first = pen.put(0, label(1, 100), &[7; PAGE as usize], Hurry::None).unwrap();
     let second = second.join().unwrap().unwrap();
     assert_eq!((first.form, first.start), (Form::Squeezed, PAGE + ENTRY_LEN as u64));
