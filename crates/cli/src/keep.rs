@@ -103,11 +103,11 @@ impl KeepArgs {
                 return Ok(recorded.live.ending);
             }
             recorded.live
+        } else if self.spool.is_later() {
+            bail!("--pack later is for programs that are run from the code cache");
         } else if self.live.runs_inline(collector, &self.command) {
             self.live.refuse_stepping(values)?;
             self.spool.record_inline((&self.live, &self.command), &path, words, &mut sink)?
-        } else if self.spool.is_later() {
-            bail!("--pack later is for programs that are run from the code cache");
         } else {
             self.live.run(collector, &self.command, values, &mut sink)?
         };

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use ichnos_collect_asm as asm;
 use ichnos_collect_exec as exec;
@@ -115,9 +115,6 @@ impl SpoolArgs {
         words: Words,
         sink: &mut Kept,
     ) -> Result<Live> {
-        if self.pack == Pack::Later {
-            bail!("--pack later is for programs that are run from the code cache");
-        }
         let (path, limit) = self.room(trace);
         if limit == 0 {
             return live.run(None, command, Values::Omit, sink);

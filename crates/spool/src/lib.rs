@@ -6,10 +6,12 @@
 
 #![forbid(unsafe_code)]
 
+mod aside;
 mod spool;
 mod squeeze;
 mod writers;
 
+pub use aside::aside;
 pub use spool::{Aligned, Bytes, Hidden, Hurry, Left, Next, PAGE, Pen, Spool, Stored, remove};
 pub use writers::Writers;
 

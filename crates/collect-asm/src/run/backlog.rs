@@ -93,12 +93,6 @@ pub(super) enum Reader {
     Behind,
 }
 
-/// What nobody has read yet, or why nobody does now.
-enum Next {
-    Entry(Entry, At),
-    Nothing,
-}
-
 impl Backlog {
     /// An empty one, from which buffers come back this way.
     pub(super) fn new(pool: Arc<Pool>, free: Buffers) -> Arc<Self> {
@@ -186,7 +180,7 @@ impl Backlog {
         desk: &mut Desk,
         work: impl FnOnce(&Message, Option<&[u8]>) -> T,
     ) -> io::Result<Option<T>> {
-        let Next::Entry(entry, at) = self.next(reader) else { return Ok(None) };
+        let Some((entry, at)) = self.next(reader) else { return Ok(None) };
         let words = match (at, entry.filling) {
             (At::Spool(stored, len), Some(filling)) => {
                 Some(desk.words(self, filling, (&stored, len))?)
@@ -198,7 +192,8 @@ impl Backlog {
         Ok(Some(done))
     }
 
-    fn next(&self, reader: Reader) -> Next {
+    /// The next message, and where its words are; nothing if there is none for this reader.
+    fn next(&self, reader: Reader) -> Option<(Entry, At)> {
         let mut state = self.lock();
         loop {
             let sent_away = match reader {
@@ -207,7 +202,7 @@ impl Backlog {
                 Reader::Behind => state.waiting.is_empty(),
             };
             if sent_away {
-                return Next::Nothing;
+                return None;
             }
             let at = |entry: &Entry| match entry.filling {
                 Some(filling) => state.fillings.get(&filling).copied().unwrap_or(At::Memory),
@@ -218,7 +213,7 @@ impl Backlog {
                 && let Some(entry) = state.waiting.pop_front()
             {
                 state.read = entry.filling;
-                return Next::Entry(entry, at);
+                return Some((entry, at));
             }
             state = self.more.wait(state).unwrap_or_else(PoisonError::into_inner);
         }

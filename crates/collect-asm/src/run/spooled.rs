@@ -10,16 +10,13 @@ use std::thread;
 
 use ichnos_base::Sink;
 use ichnos_rt::Clock;
-use rustix::process::setpriority_process;
+use ichnos_spool::aside;
 
 use super::backlog::{Backlog, Desk, Place, Reader};
 use super::collect::{Collector, Result as Read};
 use super::message::{Buffers, Listener};
 use super::{Config, Outcome, form, run};
 use crate::{Error, RecordError};
-
-/// How nice reading is to the program that it waits for.
-const NICE: i32 = 19;
 
 /// How a recording by way of a spool goes on.
 pub struct Spooling<'a, S: Sink> {
@@ -98,16 +95,7 @@ where
 {
     /// Reads while the program lives; whether the sink wants more.
     fn beside(&mut self, hurried: &mut (dyn FnMut(&mut S) + Send)) -> Read<bool, S::Error> {
-        // Who has a low priority cannot have a higher one again.
-        let aside = thread::scope(|scope| {
-            let reader = scope.spawn(|| {
-                // Of this thread, and of those that it starts. Who may not does without.
-                let _ = setpriority_process(None, NICE);
-                self.all(Reader::Aside)
-            });
-            reader.join()
-        });
-        let goes_on = aside.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let goes_on = aside(|| self.all(Reader::Aside))?;
         if !goes_on || self.backlog.is_over() {
             return Ok(goes_on);
         }

@@ -12,18 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use ichnos_base::{GapReason, Sink};
-use ichnos_spool::{Label, Left, Next, remove};
+use ichnos_spool::{Label, Left, Next, aside, remove};
 use ichnos_tap::{BufferKind, Taken};
-use rustix::process::setpriority_process;
 
 use super::backlog::{Backlog, Place, Reader, Taker, When};
 use super::collect::{CollectError, Outcome, Run, Watch};
 use super::gather::Gather;
 use super::launch::{Tracee, end_of};
 use crate::Error;
-
-/// How nice the making of a trace is to the program that it waits for.
-const NICE: i32 = 19;
 
 /// Who hears of a program's end, and may fail at it.
 type Ended<'a, S> = &'a mut dyn FnMut(&mut S, ExitStatus) -> Result<(), <S as Sink>::Error>;
@@ -141,16 +137,7 @@ where
     S: Sink + Send,
     S::Error: Send,
 {
-    // Who has a low priority cannot have a higher one again.
-    let aside = thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            // Of this thread, and of those that it starts. Who may not does without.
-            let _ = setpriority_process(None, NICE);
-            read_all(gather, backlog, Reader::aside())
-        });
-        reader.join()
-    });
-    let (mut gather, read) = aside.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let (mut gather, read) = aside(|| read_all(gather, backlog, Reader::aside()));
     if read.is_err() || backlog.is_over() {
         return (gather, read);
     }
