@@ -146,6 +146,17 @@ impl Out {
         }
     }
 
+    /// How much was played.
+    const fn mark(&self) -> (usize, u64) {
+        (self.records.len(), self.insns)
+    }
+
+    /// Takes back what was played since.
+    fn take_back(&mut self, (records, insns): (usize, u64)) {
+        self.records.truncate(records);
+        self.insns = insns;
+    }
+
     /// What is no reference.
     #[inline]
     pub(super) fn other(&mut self, record: Record) {
@@ -153,6 +164,17 @@ impl Out {
             self.records.push(record);
         }
     }
+}
+
+/// How a transfer was passed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Passed {
+    /// It was taken.
+    By(GuestVa),
+    /// It was not taken.
+    Not,
+    /// Nobody knows.
+    Unknown,
 }
 
 /// What playing a block came to.
@@ -298,6 +320,7 @@ impl Shadow {
         // Where the block goes on if it is interrupted before the next instruction: words
         // that precede it may not be stored yet.
         let mut safe = (first, word);
+        let mut before = out.mark();
         for (i, op) in block.ops.iter().enumerate().skip(first) {
             match *op {
                 Op::Take4(register) => {
@@ -320,6 +343,7 @@ impl Shadow {
                         self.apply_changes();
                         self.changed.clear();
                     }
+                    before = out.mark();
                     out.insn(Record::Insn { len, kind, pc });
                     pc = pc.offset(u64::from(len));
                 }
@@ -345,8 +369,13 @@ impl Shadow {
                 }
                 Op::Exit(exit) => {
                     let rest = block.ops.len() - (i + 1);
-                    if let Some(over) = self.leave((exit, rest), until, out) {
-                        return over;
+                    match self.leave((exit, rest), until, out) {
+                        Passed::By(target) => return Played::Over(Some(target)),
+                        Passed::Not => {}
+                        Passed::Unknown => {
+                            out.take_back(before);
+                            return Played::Over(None);
+                        }
                     }
                 }
             }
@@ -358,14 +387,9 @@ impl Shadow {
         }
     }
 
-    /// Records a transfer, behind which there is so much of the block; what the block came to, if it ends
-    /// there.
-    fn leave(
-        &mut self,
-        (exit, rest): (Exit, usize),
-        until: Until,
-        out: &mut Out,
-    ) -> Option<Played> {
+    /// Records a transfer, behind which there is so much of the block. If nobody knows whether and where it went, there is none: a
+    /// killed thread may not have come to it.
+    fn leave(&mut self, (exit, rest): (Exit, usize), until: Until, out: &mut Out) -> Passed {
         let (taken, target) = match (exit, until) {
             (Exit::Direct(target), _) => (true, target),
             (Exit::Known, _) => (true, self.target),
@@ -377,12 +401,12 @@ impl Shadow {
             (Exit::Return, _) => match (self.back_outside(self.last), until) {
                 (Some(back), _) => (true, back),
                 (None, Until::Next(next) | Until::Cut(next)) => (true, next),
-                (None, _) => return Some(Played::Over(None)),
+                (None, _) => return Passed::Unknown,
             },
-            _ => return Some(Played::Over(None)),
+            _ => return Passed::Unknown,
         };
         out.other(Record::Branch { taken, target });
-        taken.then_some(Played::Over(Some(target)))
+        if taken { Passed::By(target) } else { Passed::Not }
     }
 
     /// Where the return instruction goes that just read its address at `slot`, if that is outside copied
@@ -421,3 +445,6 @@ impl Shadow {
         self.slots[FS as usize]
     }
 }
+
+#[cfg(test)]
+mod tests;
