@@ -185,10 +185,31 @@ fn threads_take_turns_with_buffers() {
     for buffers in [5, 2, 1] {
         let (few, outcome) = count(&program, args, Some(buffers));
         assert_eq!((outcome.status, outcome.insns), (before.status, before.insns));
-        assert!(few.starved > 0 && outcome.changes > before.changes, "{outcome:?}");
+        assert!(
+            few.starved > 0 && outcome.changes > before.changes,
+            "{}, {outcome:?}, {before:?}",
+            few.starved
+        );
         assert_eq!(few.insns, plenty.insns);
         assert_eq!(outcome.raw_bytes, before.raw_bytes);
         assert_eq!((few.starts, few.ends), (plenty.starts, plenty.ends));
+    }
+}
+
+/// Threads lose their buffers wherever they are, also where they have put something on the stack for a while.
+#[test]
+fn threads_lose_their_buffers_anywhere() {
+    let folder = Folder::new();
+    let Some(program) = build(&folder, "fills.c", "-O2 -static") else { return };
+    let args = "4 400000";
+    let (plenty, before) = count(&program, args, None);
+    assert_eq!(before.status, ichnos_base::EndStatus::Exited(0));
+    for buffers in [2, 1] {
+        let (few, outcome) = count(&program, args, Some(buffers));
+        assert_eq!((outcome.status, outcome.insns), (before.status, before.insns));
+        assert!(few.starved > 0, "{outcome:?}");
+        assert_eq!(few.insns, plenty.insns);
+        assert_eq!(outcome.raw_bytes, before.raw_bytes);
     }
 }
 

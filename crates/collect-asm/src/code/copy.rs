@@ -245,6 +245,12 @@ impl Copy {
         self.site(addr).filter(|s| addr < s.to).map(|s| s.from)
     }
 
+    /// The same for a thread that did not fault there; nothing if it cannot begin again without harm.
+    pub(crate) fn begun(&self, addr: u64) -> Option<u64> {
+        let can = |s: &&Stretch| (s.from..=s.until).contains(&addr) && addr < s.to;
+        self.site(addr).filter(can).map(|s| s.from)
+    }
+
     /// Whether at an address the record of the block that begins there is stored.
     pub(crate) fn is_stored(&self, addr: u64) -> bool {
         self.site(addr).is_none_or(|s| addr >= s.stored)

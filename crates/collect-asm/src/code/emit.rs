@@ -12,7 +12,7 @@
 
 use std::collections::HashSet;
 
-use iced_x86::{Code, Instruction, MemoryOperand, Register as Name};
+use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register as Name};
 use ichnos_base::GuestVa;
 use ichnos_flow::{Piece, SavePoint, Set, Store};
 use ichnos_isa_x86::{Flow, Gpr, Inst, Reg};
@@ -63,6 +63,8 @@ pub(crate) struct Site {
     pub(crate) begin: usize,
     /// Where it can begin again.
     pub(crate) from: usize,
+    /// The last one at which it still can, if nothing faulted: behind it a register is put aside, or the stack pointer is moved.
+    pub(crate) until: usize,
     /// The first one that cannot fault any more.
     pub(crate) to: usize,
     /// The first one after which the record of the block that begins here is stored.
@@ -238,7 +240,8 @@ impl Emitter {
 
     pub(super) fn site(&mut self, begin: usize, from: usize) {
         let to = self.instrs.len();
-        self.sites.push(Site { begin, from, to, stored: to });
+        let until = (from..to).find(|i| self.instrs.get(*i).is_some_and(cannot_come_again));
+        self.sites.push(Site { begin, from, until: until.unwrap_or(to), to, stored: to });
     }
 
     /// Where a function is entered by its own address. If the caller's code is copied, which its
@@ -404,7 +407,9 @@ impl Emitter {
         }
         if first {
             let later = point.piece.saves.len() > 1 || point.turns > 1 && bytes > 0;
-            if later || point.payload.is_some() {
+            // What puts a register aside must not fault behind that.
+            let aside = point.save.stores.iter().any(|s| s.register == TARGET);
+            if later || aside || point.payload.is_some() {
                 let last = at(pointer, len as i64 - 1);
                 self.push(Instruction::with2(Code::Mov_rm8_imm8, last, 0u32));
             }
@@ -555,6 +560,15 @@ impl Point<'_> {
             .collect::<Set>()
             .or(stored)
     }
+}
+
+/// Whether an instruction does something else the second time: it puts aside a register that is used then, or moves the stack
+/// pointer.
+fn cannot_come_again(instr: &Instruction) -> bool {
+    let puts_aside = instr.op0_kind() == OpKind::Memory
+        && instr.memory_segment() == Name::GS
+        && instr.memory_displacement64() != PLACE as u64;
+    puts_aside || instr.op0_register() == Name::RSP
 }
 
 /// A register to use, and whether it must be put aside: then rather one that the block does not

@@ -16,6 +16,7 @@ use crate::Error;
 pub(crate) struct Stretch {
     pub(crate) begin: u64,
     pub(crate) from: u64,
+    pub(crate) until: u64,
     pub(crate) to: u64,
     pub(crate) stored: u64,
 }
@@ -26,6 +27,7 @@ impl Stretch {
         Self {
             begin: address(site.begin),
             from: address(site.from),
+            until: address(site.until),
             to: address(site.to),
             stored: address(site.stored),
         }
@@ -33,8 +35,9 @@ impl Stretch {
 
     /// The same so far above.
     pub(crate) const fn moved(self, by: u64) -> Self {
-        let Self { begin, from, to, stored } = self;
-        Self { begin: begin + by, from: from + by, to: to + by, stored: stored + by }
+        let Self { begin, from, until, to, stored } = self;
+        let (begin, from, until) = (begin + by, from + by, until + by);
+        Self { begin, from, until, to: to + by, stored: stored + by }
     }
 }
 

@@ -247,7 +247,7 @@ impl Emitter {
     /// What was laid out since `begin` comes before the record of the block that begins here.
     pub(super) fn unstored(&mut self, begin: usize) {
         let end = self.instrs.len();
-        self.sites.push(Site { begin, from: begin, to: begin, stored: end });
+        self.sites.push(Site { begin, from: begin, until: begin, to: begin, stored: end });
     }
 
     /// The last site belongs to the end of a block.

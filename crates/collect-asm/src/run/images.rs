@@ -106,8 +106,7 @@ impl Images {
 
     /// The same for a thread that did not fault there, of code that stores blocks; nothing if it cannot begin again without harm.
     pub(crate) fn begun(&self, addr: u64) -> Option<u64> {
-        let copy = self.at(addr).filter(|c| c.form == Form::Blocks)?;
-        copy.restart(addr).filter(|from| *from <= addr)
+        self.at(addr).filter(|c| c.form == Form::Blocks)?.begun(addr)
     }
 
     /// How much of a run of references is done at an address, and not told yet.
