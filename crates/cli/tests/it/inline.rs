@@ -168,6 +168,19 @@ fn handlers_may_change_registers() {
     good(ichnos(&folder, &["check", "t.ichnos"]));
 }
 
+/// Handlers see the program's own stack pointer, also where what is stored needs the stack.
+#[test]
+fn handlers_see_the_stack_pointer() {
+    let folder = Folder::new();
+    let program = build(&folder, "interrupted.c", "-O2");
+    for options in [&[][..], &["--sample", "50:200"]] {
+        let command =
+            [&["record", "-q"], options, &["-o", "none", "--", &*program, "500"]].concat();
+        let run = ichnos(&folder, &command);
+        assert_eq!((run.status, &*run.stdout), (0, "1, 0 wrong\n"), "{}", run.stderr);
+    }
+}
+
 /// A fault in a handler of faults kills, unless that handler lets more of them come.
 #[test]
 fn faults_in_handlers_of_faults_end_programs() {

@@ -85,6 +85,8 @@ pub(crate) struct Copy {
     sites: Vec<Stretch>,
     /// From which offsets on how much of a run of references is done, or nothing.
     midways: Vec<(u32, Option<Midway>)>,
+    /// Where the stack pointer is lower than the program's.
+    lowered: Vec<Range<u64>>,
     /// What it stores, and the sorts of references, if it stores those.
     pub(crate) form: Form,
     pub(crate) kinds: Kinds,
@@ -263,6 +265,11 @@ impl Copy {
         self.midways[i].1
     }
 
+    /// Whether the stack pointer is lower at an address than the program's.
+    pub(crate) fn is_lowered(&self, addr: u64) -> bool {
+        self.lowered.iter().any(|range| range.contains(&addr))
+    }
+
     fn site(&self, addr: u64) -> Option<&Stretch> {
         let i = self.sites.partition_point(|s| s.begin <= addr).checked_sub(1)?;
         self.sites.get(i)
@@ -348,6 +355,7 @@ fn lay_out(
     let sites = sites.chain(ways.sites.iter().copied()).collect();
     let midway = |(i, midway): &(usize, _)| Some((*known.get(*i)?, *midway));
     let midways = emitter.midways.iter().filter_map(midway).collect();
+    let lowered = emitter.lowered.iter().map(|(from, to)| address(*from)..address(*to)).collect();
     let ends = emitter.ends.iter().map(|(f, i)| (*f, address(*i))).collect();
     let mut code = encoded.code;
     let len = code.len();
@@ -383,6 +391,7 @@ fn lay_out(
         places,
         sites,
         midways,
+        lowered,
         form: planned.form,
         kinds,
         calls: told,

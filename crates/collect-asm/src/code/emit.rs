@@ -51,6 +51,10 @@ pub(super) const PLACE: i64 = 0;
 pub(super) const ASIDE: i64 = 8;
 pub(super) const ASIDE_TOO: i64 = 16;
 
+const RSP: u8 = 4;
+/// What lies so far below the stack pointer is a function's own.
+const RED_ZONE: i64 = 128;
+
 /// Registers that can be the pointer, the likeliest dead first. Those that calls keep are only
 /// put aside, never taken for dead: an exception may continue where they are wanted.
 pub(super) const POINTERS: [u8; 15] = [11, 10, 9, 8, 0, 1, 2, 6, 7, 3, 12, 13, 14, 15, 5];
@@ -98,6 +102,8 @@ pub(crate) struct Emitter {
     pub(super) run: Option<Run>,
     /// From which instructions on how much of a run is done that is not told yet, or nothing.
     pub(crate) midways: Vec<(usize, Option<Midway>)>,
+    /// Where the stack pointer is lower than the program's: the first of these instructions, and the first one behind them.
+    pub(crate) lowered: Vec<(usize, usize)>,
     /// The first of the checks before the block that comes next, if there are any.
     pub(super) checks_from: Option<usize>,
     /// Jumps to synchronising functions that were not laid out yet, and where they begin when they are.
@@ -238,6 +244,20 @@ impl Emitter {
         self.push(Instruction::with2(Code::Lea_r64_m, name(pointer), at(pointer, by as i64)));
     }
 
+    /// Goes below the stack's next bytes, which may be in use: functions without calls keep their own there.
+    pub(super) fn lower_stack(&mut self) {
+        self.push(Instruction::with2(Code::Lea_r64_m, Name::RSP, at(RSP, -RED_ZONE)));
+        self.lowered.push((self.instrs.len(), self.instrs.len()));
+    }
+
+    /// The way back.
+    pub(super) fn raise_stack(&mut self) {
+        self.push(Instruction::with2(Code::Lea_r64_m, Name::RSP, at(RSP, RED_ZONE)));
+        if let Some((_, end)) = self.lowered.last_mut() {
+            *end = self.instrs.len();
+        }
+    }
+
     pub(super) fn site(&mut self, begin: usize, from: usize) {
         let to = self.instrs.len();
         let until = (from..to).find(|i| self.instrs.get(*i).is_some_and(cannot_come_again));
@@ -250,7 +270,6 @@ impl Emitter {
     pub(crate) fn stub(&mut self, function: GuestVa, base: Option<u64>) {
         const POINTER: u8 = 11;
         const OTHER: u8 = 0;
-        const RSP: u8 = 4;
         if !self.starts.contains(&function) {
             // Else the name is that of the event before it.
             self.label = STUB | function.0;
@@ -487,14 +506,10 @@ impl Emitter {
                     self.push(Instruction::with2(code, to, Name::K0 + u32::from(number)));
                 }
                 Item::Flags => {
-                    // The stack's next bytes may be in use: functions without calls keep
-                    // their own there.
-                    const RED_ZONE: i64 = 128;
-                    let rsp = Name::RSP;
-                    self.push(Instruction::with2(Code::Lea_r64_m, rsp, at(4, -RED_ZONE)));
+                    self.lower_stack();
                     self.push(Ok(Instruction::with(Code::Pushfq)));
                     self.push(Instruction::with1(Code::Pop_rm64, to));
-                    self.push(Instruction::with2(Code::Lea_r64_m, rsp, at(4, RED_ZONE)));
+                    self.raise_stack();
                 }
                 Item::CountAfter => {}
             }

@@ -110,7 +110,6 @@ impl Emitter {
 
     /// In P_inst: a computed jump that may go to a label of copied code, whose own address leads to P_exec.
     pub(crate) fn computed(&mut self, points: &Points, inst: &Inst) {
-        const RED_ZONE: i64 = 128;
         let raw = inst.raw();
         let no = self.part();
         self.store(context(ASIDE), R11);
@@ -122,7 +121,7 @@ impl Emitter {
             }
             _ => self.load(R11, operand(raw)),
         }
-        self.push(Instruction::with2(Code::Lea_r64_m, Name::RSP, at(RSP, -RED_ZONE)));
+        self.lower_stack();
         self.push(Ok(Instruction::with(Code::Pushfq)));
         let (first, len) = points.own;
         self.value(RAX, first);
@@ -134,16 +133,17 @@ impl Emitter {
         // What is no label has distance zero, which names nothing.
         self.push(Instruction::with2(Code::Cmp_r64_rm64, Name::R11, Name::RAX));
         self.branch(Code::Je_rel32_64, no);
-        self.leave_computed(RED_ZONE);
+        self.leave_computed();
         self.push(Instruction::with1(Code::Jmp_rm64, context(GO)));
         self.label = no;
-        self.leave_computed(RED_ZONE);
+        self.lowered.push((self.instrs.len(), self.instrs.len()));
+        self.leave_computed();
         self.push(Ok(*raw));
     }
 
-    fn leave_computed(&mut self, red_zone: i64) {
+    fn leave_computed(&mut self) {
         self.push(Ok(Instruction::with(Code::Popfq)));
-        self.push(Instruction::with2(Code::Lea_r64_m, Name::RSP, at(RSP, red_zone)));
+        self.raise_stack();
         self.load(RAX, context(ASIDE_TOO));
         self.load(R11, context(ASIDE));
     }

@@ -94,6 +94,14 @@ impl Tracer<'_> {
         tools.any(|c| on_page(c.tool_page())) || thread.lanes.last().is_some_and(inside)
     }
 
+    /// Whether a signal's handler would see what is not the program's: a tool's function on the stack, or a stack pointer that was lowered
+    /// for what is stored.
+    pub(super) fn is_astray(&self, task: Task, regs: &Regs) -> bool {
+        let thread = self.threads.get(&task.0);
+        let process = thread.and_then(|t| self.processes.get(&t.pid));
+        process.is_some_and(|p| p.images.is_lowered(regs.rip)) || self.in_tool(task, regs)
+    }
+
     /// Lets a context store into a buffer; without one it stops where it begins to store.
     pub(super) fn fill(&self, context: Context, buffer: Option<u32>) {
         let layout = self.pool.layout();

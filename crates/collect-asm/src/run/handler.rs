@@ -80,11 +80,11 @@ impl Tracer<'_> {
         let failed = |source| Error::Process { pid: task.0, what: "delivering a signal", source };
         let source = task.signal_source().map_err(failed)?;
         let mut before = task.regs().map_err(failed)?;
-        // What a tool does is not the program's: its function returns first. A fault is its own, though.
+        // What a tool does is not the program's: its function returns first, and a stack pointer comes back. A fault is its own, though.
         let fault = source.code > 0 && FAULTS.contains(&signal);
-        if !fault && self.in_tool(task, &before) {
+        if !fault && self.is_astray(task, &before) {
             let info = task.signal_info().map_err(failed)?;
-            if !self.leave_tool(task)? {
+            if !self.come_back(task)? {
                 return Ok(());
             }
             task.set_signal_info(&info).map_err(failed)?;
@@ -179,10 +179,14 @@ impl Tracer<'_> {
         Ok(is_blocked)
     }
 
-    /// Steps until a thread has left the functions of a tool; whether it is still there and stopped. Signals that come
-    /// meanwhile are sent again.
-    fn leave_tool(&mut self, task: Task) -> Result<bool, Error> {
-        let failed = |source| Error::Process { pid: task.0, what: "leaving a tool", source };
+    /// Steps until a thread has left the functions of a tool and has its own stack pointer; whether it is still there and stopped.
+    /// Signals that come meanwhile are sent again.
+    fn come_back(&mut self, task: Task) -> Result<bool, Error> {
+        let failed = |source| Error::Process {
+            pid: task.0,
+            what: "stepping to where a signal can come",
+            source,
+        };
         let mut later = Vec::new();
         loop {
             let pushes = Self::pushes_flags(task).map_err(failed)?;
@@ -195,7 +199,7 @@ impl Tracer<'_> {
                         let flags = task.word(regs.rsp).map_err(failed)? & !TRAP_FLAG;
                         task.write(regs.rsp, &flags.to_le_bytes()).map_err(failed)?;
                     }
-                    if !self.in_tool(task, &regs) {
+                    if !self.is_astray(task, &regs) {
                         later.into_iter().try_for_each(|s| task.send(s)).map_err(failed)?;
                         return Ok(true);
                     }

@@ -109,6 +109,11 @@ impl Images {
         self.at(addr).filter(|c| c.form == Form::Blocks)?.begun(addr)
     }
 
+    /// Whether the stack pointer is lower at an address than the program's.
+    pub(crate) fn is_lowered(&self, addr: u64) -> bool {
+        self.at(addr).is_some_and(|copy| copy.is_lowered(addr))
+    }
+
     /// How much of a run of references is done at an address, and not told yet.
     pub(crate) fn midway(&self, addr: u64) -> Option<Midway> {
         self.at(addr)?.midway(addr)
