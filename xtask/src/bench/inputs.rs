@@ -77,7 +77,7 @@ pub fn write(folder: &Path) -> Result<()> {
         put("lua", lua(items))?;
     }
     // For programs that are fast with the others: some seconds.
-    std::fs::write(folder.join("real.sql"), sql(6_000_000))?;
+    std::fs::write(folder.join("real.sql"), sql(2_400_000))?;
     std::fs::write(folder.join("real.lua"), lua(8_000_000))?;
     Ok(())
 }

@@ -257,13 +257,15 @@ fn child_of(pid: u32) -> Option<u32> {
 #[test]
 fn what_a_killed_program_stored_is_there() {
     let folder = Folder::new();
-    // It makes threads all the time, and stores little enough to be done with soon.
-    let Some(program) = build(&folder, "sequence.c", "-O2 -static") else { return };
+    // One makes threads all the time, and stores little enough to be done with soon; two of the other's are busy in loops.
+    let programs = ["sequence.c", "radix.c"].map(|name| build(&folder, name, "-O2 -static"));
+    let [Some(sequence), Some(radix)] = programs else { return };
+    let lines = [vec![&*sequence, "1000000"], vec![&*radix, "2", "20000", "1000000"]];
     let runs = if long() { 200 } else { 10 };
     let mut killed = 0;
-    for run in 0..runs {
+    for (run, line) in (0..runs).zip(lines.iter().cycle()) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ichnos"));
-        command.args(["record", "-q", "-o", "t.ichnos", "--", &program, "1000000"]);
+        command.args(["record", "-q", "-o", "t.ichnos", "--"]).args(line);
         command.current_dir(folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut recorder = command.spawn().unwrap();
         let child = loop {
