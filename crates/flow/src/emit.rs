@@ -65,6 +65,34 @@ pub(crate) fn emit(
     Ok(Emitted { piece, out, after })
 }
 
+/// What a piece leaves known on its ways, without its steps: `each` hears of the instruction, whether it is taken, and that.
+pub(crate) fn leave(
+    region: &Region,
+    options: &Options,
+    (insns, points): (&Range<usize>, &Points),
+    mut known: Known,
+    mut each: impl FnMut(usize, bool, Known),
+) {
+    let mut points = points.iter().peekable();
+    for i in insns.clone() {
+        if let Some((_, registers)) = points.next_if(|(at, _)| **at == i) {
+            registers.iter().for_each(|register| known.take(register));
+        }
+        let insn = &region.insns[i];
+        for effect in &insn.effects {
+            known.apply(effect);
+        }
+        known.end(insn, options);
+        if matches!(insn.control, Control::Jump(_) | Control::Cond(_)) {
+            each(i, true, known);
+        }
+    }
+    let last = insns.end.wrapping_sub(1);
+    if region.insns.get(last).is_some_and(|insn| falls_through(insn.control)) {
+        each(last, false, known);
+    }
+}
+
 struct Walk<'a> {
     options: &'a Options,
     known: Known,

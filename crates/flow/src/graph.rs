@@ -42,6 +42,8 @@ pub(crate) struct Graph {
     heads: Vec<bool>,
     /// Addresses that computed transfers may lead to.
     reachable: HashSet<GuestVa>,
+    /// For each instruction, the blocks to which it may lead: by a transfer to a fixed place, and to the next one.
+    leads: Vec<[Option<u32>; 2]>,
 }
 
 impl Graph {
@@ -68,15 +70,32 @@ impl Graph {
                 _ => {}
             }
         }
-        let (blocks, weights, open, strange, heads) = Default::default();
-        let mut graph = Self { blocks, weights, open, strange, heads, reachable };
+        let (blocks, weights, open, strange, heads, leads) = Default::default();
+        let mut graph = Self { blocks, weights, open, strange, heads, reachable, leads };
         let strange: HashSet<GuestVa> = region.strange.iter().copied().collect();
         for i in 0..region.insns.len() {
             graph.add(region, piece, &targets, i);
         }
         let first = |block: &Range<usize>| region.insns[block.start].pc;
         graph.strange = graph.blocks.iter().map(|b| strange.contains(&first(b))).collect();
+        graph.leads = region.insns.iter().map(|insn| graph.leads_of(region, insn)).collect();
         Ok(graph)
+    }
+
+    fn leads_of(&self, region: &Region, insn: &Insn) -> [Option<u32>; 2] {
+        let at = |pc| self.block_at(region, pc).and_then(|block| u32::try_from(block).ok());
+        let taken = match insn.control {
+            Control::Jump(target) | Control::Cond(target) => at(target),
+            _ => None,
+        };
+        [taken, if falls_through(insn.control) { at(insn.end()) } else { None }]
+    }
+
+    /// The block to which an instruction's transfer leads, and the one to which it leads otherwise; without calls and computed transfers.
+    #[inline]
+    pub(crate) fn leads(&self, insn: usize) -> [Option<usize>; 2] {
+        let [taken, next] = self.leads[insn];
+        [taken.map(|block| block as usize), next.map(|block| block as usize)]
     }
 
     /// Puts instruction `i` into the last block or a new one.

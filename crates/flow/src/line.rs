@@ -144,7 +144,7 @@ impl Line<'_> {
     /// The piece that begins at `start`: its end, and what it stores where.
     fn piece(&self, start: usize, known: Known) -> Result<(usize, Points), Error> {
         let insns = &self.region.insns;
-        let mut end = self.longest(start);
+        let (mut end, mut before) = (self.longest(start), Vec::new());
         loop {
             end = self.distinct(start, end);
             let leaves = |i: &usize| insns[*i].control != Control::Next;
@@ -155,7 +155,7 @@ impl Line<'_> {
                 first_exit,
                 known: known.full,
             };
-            match place(&candidate, &Nobody) {
+            match place(&candidate, &Nobody, &mut before) {
                 Ok(points) => return Ok((end, points)),
                 // It must end before the block of that instruction, which is not the first block.
                 Err(late) => {

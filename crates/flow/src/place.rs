@@ -64,10 +64,19 @@ pub(crate) trait Hoist {
     fn firm(&self, i: usize) -> Set;
 }
 
-/// Decides where a piece stores what.
-pub(crate) fn place(candidate: &Candidate<'_>, hoist: &impl Hoist) -> Result<Points, Late> {
+/// Decides where a piece stores what. `before` is room to work in.
+pub(crate) fn place(
+    candidate: &Candidate<'_>,
+    hoist: &impl Hoist,
+    before: &mut Vec<Set>,
+) -> Result<Points, Late> {
     let insns = candidate.insns.clone();
-    let before = known_before(candidate.summaries, insns.clone(), candidate.known);
+    before.clear();
+    let mut after = candidate.known;
+    for summary in &candidate.summaries[insns.clone()] {
+        before.push(after);
+        after = summary.after(after);
+    }
     let last_point = candidate.first_exit.min(insns.end.saturating_sub(1));
     let mut walk = Walk {
         first_exit: candidate.first_exit,
@@ -78,10 +87,6 @@ pub(crate) fn place(candidate: &Candidate<'_>, hoist: &impl Hoist) -> Result<Poi
         can_cut: candidate.first_exit + 1 < insns.end,
         first_use: [0; 64],
         intervals: Vec::new(),
-    };
-    let mut after = match insns.clone().next_back() {
-        Some(last) => candidate.summaries[last].after(before[last - insns.start]),
-        None => candidate.known,
     };
     for i in insns.clone().rev() {
         walk.wish(hoist.wishes(i).without(after), hoist.firm(i), i);
@@ -171,18 +176,6 @@ impl Walk {
         self.wanted = self.wanted.or(new);
         Ok(())
     }
-}
-
-/// What is known before each instruction when nothing is stored.
-fn known_before(summaries: &[Summary], insns: Range<usize>, known: Set) -> Vec<Set> {
-    let mut now = known;
-    insns
-        .map(|i| {
-            let before = now;
-            now = summaries[i].after(now);
-            before
-        })
-        .collect()
 }
 
 /// Picks the fewest points that meet all intervals.

@@ -101,7 +101,7 @@ pub fn plan(region: &Region, options: &Options, first_slot: Slot) -> Result<Plan
         .map(|insn| Summary::of(insn, region, options))
         .collect::<Result<Vec<_>, _>>()?;
     let live = liveness(region, &graph);
-    let pieces = search(region, options, &mut graph, &summaries)?;
+    let pieces = search(region, options, &mut graph, &summaries);
     let mut slot = first_slot;
     let pieces = pieces
         .into_iter()

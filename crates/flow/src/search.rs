@@ -13,16 +13,14 @@
 
 use std::ops::Range;
 
-use ichnos_trace::Slot;
-
-use crate::emit::{self, Emitted};
+use crate::emit;
 use crate::graph::Graph;
 use crate::insn::{Control, Region};
 use crate::known::Known;
 use crate::options::{Across, Options};
 use crate::place::{Candidate, Hoist, Late, Points, place};
 use crate::summary::Summary;
-use crate::{Error, Set, cycle};
+use crate::{Set, cycle};
 
 /// How often wishes are made; loops are rarely nested deeper.
 const MAX_WISHES: usize = 8;
@@ -39,20 +37,20 @@ pub(crate) fn search(
     options: &Options,
     graph: &mut Graph,
     summaries: &[Summary],
-) -> Result<Vec<Placed>, Error> {
+) -> Vec<Placed> {
     let none = vec![Set::EMPTY; graph.blocks.len()];
-    let mut wishes = Wishes { region, by_block: none.clone(), firm: none, none: true };
+    let mut wishes = Wishes { by_block: none.clone(), firm: none, none: true };
     let mut rounds = 0;
     loop {
         let mut round = Round::new(region, options, graph, summaries);
-        let late = round.solve(&mut Asker { graph, wishes: &wishes })?;
+        let late = round.solve(&Asker { graph, wishes: &wishes });
         if !late.is_empty() {
             late.into_iter().for_each(|block| graph.cut(block));
             continue;
         }
         let placed = round.placed(&Asker { graph, wishes: &wishes });
         if rounds == MAX_WISHES || !round.wish(&placed, &mut wishes) {
-            return Ok(placed);
+            return placed;
         }
         wishes.none = false;
         rounds += 1;
@@ -60,8 +58,7 @@ pub(crate) fn search(
 }
 
 /// Which registers each block, as a piece's first, wishes to know.
-struct Wishes<'a> {
-    region: &'a Region,
+struct Wishes {
     by_block: Vec<Set>,
     /// Those that inner loops have: their turns are many, what leads to them is executed once.
     firm: Vec<Set>,
@@ -72,7 +69,7 @@ struct Wishes<'a> {
 /// Wishes seen from where control comes.
 struct Asker<'a> {
     graph: &'a Graph,
-    wishes: &'a Wishes<'a>,
+    wishes: &'a Wishes,
 }
 
 impl Hoist for Asker<'_> {
@@ -91,18 +88,9 @@ impl Asker<'_> {
         if self.wishes.none {
             return Set::EMPTY;
         }
-        let region = self.wishes.region;
-        let insn = &region.insns[i];
-        let of = |pc| {
-            let block = self.graph.block_at(region, pc);
-            block.map_or(Set::EMPTY, |block| list[block])
-        };
-        match insn.control {
-            Control::Next | Control::Kernel => of(insn.end()),
-            Control::Jump(target) => of(target),
-            Control::Cond(target) => of(target).or(of(insn.end())),
-            _ => Set::EMPTY,
-        }
+        let [taken, next] = self.graph.leads(i);
+        let of = |block: Option<usize>| block.map_or(Set::EMPTY, |block| list[block]);
+        of(taken).or(of(next))
     }
 }
 
@@ -113,6 +101,8 @@ struct Round<'a> {
     graph: &'a Graph,
     summaries: &'a [Summary],
     pieces: Vec<Range<usize>>,
+    /// For each block, the piece that it begins.
+    begins: Vec<Option<usize>>,
     /// What is known at each piece's entry.
     entry: Vec<Known>,
     /// What each piece leaves known on its ways to others.
@@ -140,7 +130,11 @@ impl<'a> Round<'a> {
             })
             .collect();
         let out = vec![Vec::new(); pieces.len()];
-        Self { region, options, graph, summaries, pieces, entry, out }
+        let mut begins = vec![None; graph.blocks.len()];
+        for (number, piece) in pieces.iter().enumerate() {
+            begins[piece.start] = Some(number);
+        }
+        Self { region, options, graph, summaries, pieces, begins, entry, out }
     }
 
     fn insns(&self, piece: usize) -> Range<usize> {
@@ -148,24 +142,29 @@ impl<'a> Round<'a> {
         self.graph.blocks[blocks.start].start..self.graph.blocks[blocks.end - 1].end
     }
 
-    fn place(&self, piece: usize, hoist: &impl Hoist) -> Result<Points, Late> {
+    fn place(
+        &self,
+        piece: usize,
+        hoist: &impl Hoist,
+        before: &mut Vec<Set>,
+    ) -> Result<Points, Late> {
         let insns = self.insns(piece);
         let leaves = |i: &usize| self.region.insns[*i].control != Control::Next;
         let first_exit = insns.clone().find(leaves).unwrap_or(insns.end);
         let known = self.entry[piece].full;
-        place(&Candidate { summaries: self.summaries, insns, first_exit, known }, hoist)
+        place(&Candidate { summaries: self.summaries, insns, first_exit, known }, hoist, before)
     }
 
     /// Runs to the fixed point; the blocks at which pieces must be cut, if any.
-    fn solve(&mut self, hoist: &mut impl Hoist) -> Result<Vec<usize>, Error> {
+    fn solve(&mut self, hoist: &impl Hoist) -> Vec<usize> {
         let mut work: Vec<usize> = (0..self.pieces.len()).rev().collect();
         let mut waiting = vec![true; self.pieces.len()];
-        let mut late = Vec::new();
+        let (mut late, mut before) = (Vec::new(), Vec::new());
         // Nothing is known at entries then, whatever the pieces before leave.
         let apart = across(self.region, self.options).is_empty();
         while let Some(piece) = work.pop() {
             waiting[piece] = false;
-            let points = match self.place(piece, hoist) {
+            let points = match self.place(piece, hoist, &mut before) {
                 Ok(points) => points,
                 Err(too_late) => {
                     late.push(self.block_of(too_late.0));
@@ -175,11 +174,7 @@ impl<'a> Round<'a> {
             if apart {
                 continue;
             }
-            let (insns, mut slot) = (self.insns(piece), Slot(0));
-            let known = self.entry[piece];
-            let parts = (&insns, &points);
-            let emitted = emit::emit(self.region, self.options, &[], parts, known, &mut slot)?;
-            self.spread(piece, &emitted);
+            self.spread(piece, &points);
             for (next, known) in &self.out[piece] {
                 let less = self.entry[*next].and(*known);
                 if less != self.entry[*next] {
@@ -191,25 +186,29 @@ impl<'a> Round<'a> {
                 }
             }
         }
-        Ok(late)
+        late
     }
 
     /// Notes what a piece leaves known to which others.
-    fn spread(&mut self, piece: usize, emitted: &Emitted) {
-        let next = |(target, known): &(_, Known)| {
-            let block = self.graph.block_at(self.region, *target)?;
-            let next = self.pieces.binary_search_by(|p| p.start.cmp(&block)).ok()?;
-            Some((next, *known))
-        };
-        self.out[piece] = emitted.out.iter().filter_map(next).collect();
+    fn spread(&mut self, piece: usize, points: &Points) {
+        let (insns, known) = (self.insns(piece), self.entry[piece]);
+        let mut out = std::mem::take(&mut self.out[piece]);
+        out.clear();
+        emit::leave(self.region, self.options, (&insns, points), known, |i, is_taken, known| {
+            let [taken, next] = self.graph.leads(i);
+            let block = if is_taken { taken } else { next };
+            out.extend(block.and_then(|block| self.begins[block]).map(|piece| (piece, known)));
+        });
+        self.out[piece] = out;
     }
 
     /// The outcome. What could be placed in the last turn of the fixed point can be
     /// placed still.
     fn placed(&self, hoist: &impl Hoist) -> Vec<Placed> {
+        let mut before = Vec::new();
         (0..self.pieces.len())
             .map(|piece| {
-                let points = self.place(piece, hoist).unwrap_or_default();
+                let points = self.place(piece, hoist, &mut before).unwrap_or_default();
                 (self.insns(piece), points, self.entry[piece])
             })
             .collect()
@@ -220,7 +219,7 @@ impl<'a> Round<'a> {
     ///
     /// It pays if that way is a loop's own turn, or if those that do not know the
     /// register lead nowhere else, so that nothing is stored in vain.
-    fn wish(&self, placed: &[Placed], wishes: &mut Wishes<'_>) -> bool {
+    fn wish(&self, placed: &[Placed], wishes: &mut Wishes) -> bool {
         let across = across(self.region, self.options);
         let loops = cycle::components(&self.out);
         let mut members = vec![Vec::new(); self.pieces.len()];
