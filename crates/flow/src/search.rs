@@ -48,7 +48,7 @@ pub(crate) fn search(
             late.into_iter().for_each(|block| graph.cut(block));
             continue;
         }
-        let placed = round.placed(&Asker { graph, wishes: &wishes });
+        let placed = round.placed();
         if rounds == MAX_WISHES || !round.wish(&placed, &mut wishes) {
             return placed;
         }
@@ -105,6 +105,8 @@ struct Round<'a> {
     begins: Vec<Option<usize>>,
     /// What is known at each piece's entry.
     entry: Vec<Known>,
+    /// Where each piece stores what.
+    points: Vec<Points>,
     /// What each piece leaves known on its ways to others.
     out: Vec<Vec<(usize, Known)>>,
 }
@@ -134,7 +136,8 @@ impl<'a> Round<'a> {
         for (number, piece) in pieces.iter().enumerate() {
             begins[piece.start] = Some(number);
         }
-        Self { region, options, graph, summaries, pieces, begins, entry, out }
+        let points = vec![Points::new(); pieces.len()];
+        Self { region, options, graph, summaries, pieces, begins, entry, points, out }
     }
 
     fn insns(&self, piece: usize) -> Range<usize> {
@@ -171,10 +174,10 @@ impl<'a> Round<'a> {
                     continue;
                 }
             };
-            if apart {
-                continue;
+            if !apart {
+                self.spread(piece, &points);
             }
-            self.spread(piece, &points);
+            self.points[piece] = points;
             for (next, known) in &self.out[piece] {
                 let less = self.entry[*next].and(*known);
                 if less != self.entry[*next] {
@@ -202,16 +205,11 @@ impl<'a> Round<'a> {
         self.out[piece] = out;
     }
 
-    /// The outcome. What could be placed in the last turn of the fixed point can be
-    /// placed still.
-    fn placed(&self, hoist: &impl Hoist) -> Vec<Placed> {
-        let mut before = Vec::new();
-        (0..self.pieces.len())
-            .map(|piece| {
-                let points = self.place(piece, hoist, &mut before).unwrap_or_default();
-                (self.insns(piece), points, self.entry[piece])
-            })
-            .collect()
+    /// The outcome. A piece was placed again whenever less was known at its entry.
+    fn placed(&mut self) -> Vec<Placed> {
+        let points = std::mem::take(&mut self.points);
+        let placed = |(piece, points)| (self.insns(piece), points, self.entry[piece]);
+        points.into_iter().enumerate().map(placed).collect()
     }
 
     /// Adds wishes for what is stored although one of the ways that lead there

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use iced_x86::{Code, Instruction};
 use ichnos_base::GuestVa;
 use ichnos_flow::{Piece, Plan, Set};
-use ichnos_isa_x86::{Flow, Inst, Reg, Scratch};
+use ichnos_isa_x86::{Flow, Inst};
 use ichnos_trace::{Register, Step};
 
 use super::convention::CALLER_SAVED;
@@ -68,18 +68,13 @@ struct Edge {
 }
 
 impl Carriers {
-    /// Those of a plan for these instructions. `open` has the places where control comes in from elsewhere.
-    pub(crate) fn new(
-        plan: &Plan,
-        insts: &[&Inst],
-        open: &HashSet<GuestVa>,
-        scratch: &mut Scratch,
-    ) -> Self {
+    /// Those of a plan for these instructions, which use these registers. `open` has the places where control comes in from elsewhere.
+    pub(crate) fn new(plan: &Plan, insts: &[&Inst], open: &HashSet<GuestVa>, used: &[Set]) -> Self {
         let dead = |i: usize| {
             CALLER_SAVED.without(plan.live.get(i).map_or(Set::ALL, |live| live.registers))
         };
-        let used: Vec<Set> = insts.iter().map(|inst| used(inst, scratch)).collect();
-        let free: Vec<Set> = (0..insts.len()).map(|i| dead(i).without(used[i])).collect();
+        let free: Vec<Set> =
+            used.iter().enumerate().map(|(i, used)| dead(i).without(*used)).collect();
         let places: HashMap<GuestVa, usize> =
             plan.pieces.iter().enumerate().map(|(i, piece)| (piece.entry, i)).collect();
         let mut closed: Vec<bool> =
@@ -179,12 +174,6 @@ impl Carriers {
 
 fn varies(piece: &Piece) -> bool {
     piece.steps.iter().any(|step| matches!(step, Step::Flex { .. }))
-}
-
-fn used(inst: &Inst, scratch: &mut Scratch) -> Set {
-    let effects = inst.effects_with(scratch);
-    let all = effects.inputs.iter().chain(effects.written.iter());
-    all.filter_map(Reg::as_gpr).map(|r| Register(r.number())).collect()
 }
 
 impl Emitter {

@@ -18,6 +18,7 @@ use super::points::{Planned, Points};
 use super::reference::{Form, Kinds};
 use super::region::{Group, World};
 use super::roadmap::Block;
+use super::spread;
 use super::switch::Flags;
 use super::sync::Site;
 use super::tool::Calls;
@@ -64,13 +65,57 @@ pub(crate) fn emit(
         calls,
         told: Vec::new(),
     };
-    for (group, plan) in planned.groups.iter().zip(planned.plans) {
-        copier.group(group, plan)?;
+    let all: Vec<_> = planned.groups.iter().zip(planned.plans).collect();
+    let simple = form == Form::Blocks && points.is_none() && calls.is_none();
+    let is_carried = simple && options.across == Across::All;
+    let ready = spread::each(&all, |(group, plan)| Ready::new(world, (group, plan), is_carried));
+    for ((group, plan), ready) in all.into_iter().zip(ready) {
+        copier.group(group, plan, &ready)?;
     }
     copier.emitter.hold_from(None);
     copier.emitter.lay_tails();
     let Copier { emitter, blocks, kinds, told: calls, .. } = copier;
     Ok(Emitted { emitter, blocks, kinds, calls })
+}
+
+/// What is worked out of a group beforehand, by itself.
+struct Ready<'a> {
+    insts: Vec<&'a Inst>,
+    /// The registers that each of them uses.
+    used: Vec<Set>,
+    /// In which registers its blocks find their thread's place in the buffer.
+    carriers: Carriers,
+}
+
+impl<'a> Ready<'a> {
+    /// That of a planned group. Where threads switch or a tool is called nothing is carried: all find the place in memory.
+    fn new(world: &'a World, (group, plan): (&'a Group, &Plan), is_carried: bool) -> Self {
+        let insts: Vec<&Inst> = group.functions(world).flat_map(|f| &f.insts).collect();
+        let mut scratch = Scratch::new();
+        let used: Vec<Set> = insts.iter().map(|inst| used(inst, &mut scratch)).collect();
+        let carriers = if is_carried {
+            let open =
+                |f: &Function| [f.start].into_iter().chain(f.entries.clone()).chain(f.pads.clone());
+            let open: HashSet<GuestVa> = group.functions(world).flat_map(open).collect();
+            Carriers::new(plan, &insts, &open, &used)
+        } else {
+            Carriers::default()
+        };
+        Self { insts, used, carriers }
+    }
+
+    /// The registers that a piece uses.
+    fn used(&self, piece: &Piece) -> Set {
+        let used = self.used.get(piece.insns.clone()).unwrap_or_default();
+        used.iter().copied().fold(Set::EMPTY, Set::or)
+    }
+}
+
+/// Registers that an instruction uses.
+fn used(inst: &Inst, scratch: &mut Scratch) -> Set {
+    let effects = inst.effects_with(scratch);
+    let all = effects.inputs.iter().chain(effects.written.iter());
+    all.filter_map(Reg::as_gpr).map(|r| Register(r.number())).collect()
 }
 
 /// Copies groups of functions one after the other.
@@ -100,10 +145,9 @@ impl Copier<'_> {
         self.world.group_at(to).is_some()
     }
 
-    fn group(&mut self, group: &Group, plan: &Plan) -> Result<(), Error> {
+    fn group(&mut self, group: &Group, plan: &Plan, ready: &Ready<'_>) -> Result<(), Error> {
         let world = self.world;
-        let insts: Vec<&Inst> = group.functions(world).flat_map(|f| &f.insts).collect();
-        let carriers = self.carriers(group, plan, &insts);
+        let insts = &ready.insts;
         self.emitter.hold_from(None);
         for function in group.functions(world) {
             if let Some(points) = self.points {
@@ -125,26 +169,13 @@ impl Copier<'_> {
             let code = self.image.bytes(from, len).unwrap_or_default();
             self.blocks.push(Block::new(piece, these, code.to_vec(), turns));
             for turn in 0..turns {
-                self.piece((piece, plan), these, (turn, turns), (&ends, &carriers))?;
+                self.piece((piece, plan), these, (turn, turns), (&ends, ready))?;
             }
             if self.lies_behind_jump() {
                 self.emitter.lay_ways();
             }
         }
         Ok(())
-    }
-
-    /// In which registers a group's blocks find their thread's place in the buffer. Where threads switch or a tool is called, all find
-    /// it in memory.
-    fn carriers(&mut self, group: &Group, plan: &Plan, insts: &[&Inst]) -> Carriers {
-        let simple = self.form == Form::Blocks && self.points.is_none() && self.calls.is_none();
-        if !simple || self.options.across != Across::All {
-            return Carriers::default();
-        }
-        let open =
-            |f: &'_ Function| [f.start].into_iter().chain(f.entries.clone()).chain(f.pads.clone());
-        let open: HashSet<GuestVa> = group.functions(self.world).flat_map(open).collect();
-        Carriers::new(plan, insts, &open, &mut self.scratch)
     }
 
     /// Whether control does not come to what is laid out next from what was laid out last.
@@ -159,13 +190,13 @@ impl Copier<'_> {
         (piece, plan): (&Piece, &Plan),
         insts: &[&Inst],
         (turn, turns): (usize, usize),
-        (ends, carriers): (&HashMap<GuestVa, GuestVa>, &Carriers),
+        (ends, ready): (&HashMap<GuestVa, GuestVa>, &Ready<'_>),
     ) -> Result<(), Error> {
-        let world = self.world;
+        let (world, carriers) = (self.world, &ready.carriers);
         let called = |to: GuestVa| world.group_of_start(to).is_some();
         let copied = |to: GuestVa| world.group_at(to).is_some();
         let identifier = self.plot.first.block + self.blocks.len() as u32;
-        let used = used(insts, &mut self.scratch);
+        let used = ready.used(piece);
         let flags = match world.function_at(piece.entry) {
             Some(f) if world.functions[f].compiled => Flags::Free,
             _ => Flags::Kept,
@@ -278,14 +309,4 @@ fn block_at(insts: &[&Inst], at: usize) -> Option<u32> {
     let rest = insts.get(at..).unwrap_or_default();
     let len = rest.iter().position(ends).map_or(rest.len(), |last| last + 1);
     begins.then(|| u32::try_from(len).unwrap_or(u32::MAX))
-}
-
-/// Registers that instructions use.
-fn used(insts: &[&Inst], scratch: &mut Scratch) -> Set {
-    let of = |inst: &&Inst| {
-        let effects = inst.effects_with(scratch);
-        let all = effects.inputs.iter().chain(effects.written.iter());
-        all.filter_map(Reg::as_gpr).map(|r| Register(r.number())).collect::<Set>()
-    };
-    insts.iter().map(of).fold(Set::EMPTY, Set::or)
 }
