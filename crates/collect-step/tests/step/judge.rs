@@ -19,7 +19,8 @@ fn judge(program: PathBuf) {
     let recording = subject.record();
     let ours = Translator::translate(&recording, &subject);
     let program = &subject.program;
-    let insns = compare(&ours, &lackey::run(program, &[], &[]));
+    let insns =
+        compare(&ours, &lackey::run(program, &[], &[])).unwrap_or_else(|why| panic!("{why}"));
     assert_eq!(insns, callgrind::run(Tool::Cachegrind, program, &[], &[]));
     let counted = callgrind::run(Tool::Callgrind, program, &[], &[]);
     assert_eq!(insns - last_block(&recording), counted);
@@ -133,7 +134,24 @@ fn judge_busybox(args: &[&str]) {
 
 /// Judges a program of the C library from its `main` on: what comes before asks
 /// the processor, which is another one under Valgrind.
+///
+/// The library goes other ways for what lies near the end of a page. The texts on the stack lie as under Valgrind, but what the
+/// program puts there does not: Valgrind gives it a shorter list of facts. How near it comes depends on how long paths
+/// are; so the stack is moved if the two differ. What is wrong is wrong wherever that lies.
 fn judge_from_main(program: &str, args: &[&str]) {
+    let mut found = Ok(0);
+    for moved in [0, 0x300, 0x700] {
+        found = judge_moved(program, args, moved);
+        if found.is_ok() {
+            break;
+        }
+    }
+    let insns = found.unwrap_or_else(|why| panic!("{why}"));
+    assert!(insns > 10_000, "{insns}");
+}
+
+/// The same with the stack so much lower; how many instructions are equal, or where they differ.
+fn judge_moved(program: &str, args: &[&str], moved: usize) -> Result<u64, String> {
     // The library picks its string functions by what the processor says, and
     // Valgrind's processor says less: with both told to do without, they pick
     // the same.
@@ -141,7 +159,8 @@ fn judge_from_main(program: &str, args: &[&str]) {
         -ERMS,-FSRM,-BMI2,-LZCNT,-MOVBE,-RTM,-SSE4_2,-SSE4_1,-SSSE3,-FMA,-FMA4,-POPCNT:\
         glibc.cpu.x86_non_temporal_threshold=0xc0000:glibc.cpu.x86_rep_movsb_threshold=0x800:\
         glibc.cpu.x86_rep_stosb_threshold=0x800:glibc.pthread.rseq=0";
-    let env = [("GLIBC_TUNABLES", tunables)];
+    let filler = "x".repeat(moved);
+    let env = [("GLIBC_TUNABLES", tunables), ("FILLER", &*filler)];
     // Before main the library takes blocks for the vdso and for the folders of
     // `LD_LIBRARY_PATH`. Valgrind hides the one and sets the other.
     let subject = Subject::as_under_lackey(program, args, &env);
@@ -151,6 +170,5 @@ fn judge_from_main(program: &str, args: &[&str]) {
     let is_main = |line: &Line| line.addr.0 == main;
     let first = ours.iter().position(|our| is_main(&our.line)).expect("main is reached");
     let their_first = theirs.iter().position(is_main).expect("main is reached");
-    let insns = compare(&ours[first..], &theirs[their_first..]);
-    assert!(insns > 10_000, "{insns}");
+    compare(&ours[first..], &theirs[their_first..])
 }

@@ -302,8 +302,8 @@ impl Translator {
     }
 }
 
-/// Compares line by line; answers how many instruction lines there are.
-pub fn compare(ours: &[Ours], theirs: &[Line]) -> u64 {
+/// Compares line by line; answers how many instruction lines there are, or where they differ.
+pub fn compare(ours: &[Ours], theirs: &[Line]) -> Result<u64, String> {
     let mut moved: HashMap<usize, u64> = HashMap::new();
     let (mut at, mut insns) = (0, 0);
     let mut scratch = 0..0;
@@ -311,7 +311,7 @@ pub fn compare(ours: &[Ours], theirs: &[Line]) -> u64 {
         let their = theirs.get(at).copied();
         if our.presence == Presence::Scratch {
             let place = their.filter(|t| (t.op, t.size) == (our.line.op, our.line.size));
-            let Some(Line { addr, .. }) = place else { fail(ours, theirs, n, at) };
+            let Some(Line { addr, .. }) = place else { return differ(ours, theirs, n, at) };
             let right = match our.line.size {
                 1 => scratch.contains(&addr.0),
                 size if our.line.op == Op::Store => {
@@ -320,7 +320,12 @@ pub fn compare(ours: &[Ours], theirs: &[Line]) -> u64 {
                 }
                 _ => addr.0 == scratch.start,
             };
-            assert!(right, "line {at}: a bit test goes to {:x}, not {scratch:x?}", addr.0);
+            if !right {
+                return Err(format!(
+                    "line {at}: a bit test goes to {:x}, not {scratch:x?}",
+                    addr.0
+                ));
+            }
             at += 1;
             continue;
         }
@@ -335,15 +340,17 @@ pub fn compare(ours: &[Ours], theirs: &[Line]) -> u64 {
             at += 1;
             insns += u64::from(expected.op == Op::Insn);
         } else if our.presence == Presence::Certain {
-            fail(ours, theirs, n, at);
+            return differ(ours, theirs, n, at);
         }
     }
-    assert_eq!(at, theirs.len(), "lackey has more: {:?}", theirs.get(at..at + 3));
-    insns
+    match theirs.get(at..) {
+        None | Some([]) => Ok(insns),
+        Some(more) => Err(format!("lackey has more: {:?}", &more[..more.len().min(3)])),
+    }
 }
 
-fn fail(ours: &[Ours], theirs: &[Line], n: usize, at: usize) -> ! {
-    panic!("line {at}: {}", context(&ours[n.saturating_sub(8)..], theirs, at));
+fn differ(ours: &[Ours], theirs: &[Line], n: usize, at: usize) -> Result<u64, String> {
+    Err(format!("line {at}: {}", context(&ours[n.saturating_sub(8)..], theirs, at)))
 }
 
 fn context(ours: &[Ours], theirs: &[Line], at: usize) -> String {
