@@ -26,7 +26,7 @@ pub(crate) struct Emitted {
     pub(crate) after: Known,
 }
 
-/// Writes a piece's steps. `live` may be empty when only the outcome matters.
+/// Writes a piece's steps. What it leaves known alone is [`leave`]'s.
 pub(crate) fn emit(
     region: &Region,
     options: &Options,

@@ -1,7 +1,8 @@
 //! Where full buffers wait for whoever makes a trace of them: a file on disk, squeezed, in the order in which they were taken.
 //!
 //! A spool lives no longer than it takes to make a trace of it, and only the build that wrote it understands it: no format for
-//! others. Whose buffers they are, and what is in them, is the collector's business.
+//! others. Whose buffers they are, and what is in them, is the collector's business; that it stands back for the program while it reads them is
+//! [`aside`]'s.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 #![forbid(unsafe_code)]

@@ -11,6 +11,8 @@
 #include <sys/time.h>
 #include <ucontext.h>
 
+#include "fill.h"
+
 static volatile unsigned long expected;
 static volatile long seen, wrong;
 
@@ -25,24 +27,14 @@ static void look(int number, siginfo_t *info, void *context)
     wrong += (unsigned long)interrupted->uc_mcontext.gregs[REG_RSP] != expected;
 }
 
-static unsigned long __attribute__((noinline)) fill(long signals)
+static unsigned long __attribute__((noinline)) loop(long signals)
 {
     unsigned long room[8] = {0}, sum = 0, stack;
+    volatile unsigned long kept = KEPT;
     __asm__ volatile("mov %%rsp, %0" : "=r"(stack));
     expected = stack;
-    for (long turn = 0; seen < signals; turn++) {
-        unsigned long *to = room + turn % 4;
-        unsigned long count = 1 + turn % 3;
-        __asm__ volatile("rep stosq" : "+D"(to), "+c"(count) : "a"(turn) : "memory");
-        switch (turn % 7) {
-        case 0: sum += room[1]; break;
-        case 1: sum ^= room[2] << 3; break;
-        case 2: sum += turn; break;
-        case 3: sum -= room[3]; break;
-        case 4: sum = sum << 1 | sum >> 63; break;
-        default: sum += room[4] * 3; break;
-        }
-    }
+    for (long turn = 0; seen < signals; turn++)
+        sum = fill(room, turn, sum, &kept);
     expected = 0;
     return sum;
 }
@@ -54,7 +46,7 @@ int main(int argc, char **argv)
     struct itimerval often = {{0, 1000}, {0, 1000}};
     sigaction(SIGALRM, &action, NULL);
     setitimer(ITIMER_REAL, &often, NULL);
-    int filled = fill(signals) != 0;
+    int filled = loop(signals) != 0;
     printf("%d, %ld wrong\n", filled, wrong);
     return wrong != 0;
 }

@@ -247,7 +247,13 @@ impl Emitter {
     /// Goes below the stack's next bytes, which may be in use: functions without calls keep their own there.
     pub(super) fn lower_stack(&mut self) {
         self.push(Instruction::with2(Code::Lea_r64_m, Name::RSP, at(RSP, -RED_ZONE)));
-        self.lowered.push((self.instrs.len(), self.instrs.len()));
+        self.stays_lowered();
+    }
+
+    /// What is laid out next finds the stack pointer lowered.
+    pub(super) fn stays_lowered(&mut self) {
+        let here = self.instrs.len();
+        self.lowered.push((here, here));
     }
 
     /// The way back.

@@ -136,7 +136,7 @@ impl Emitter {
         self.leave_computed();
         self.push(Instruction::with1(Code::Jmp_rm64, context(GO)));
         self.label = no;
-        self.lowered.push((self.instrs.len(), self.instrs.len()));
+        self.stays_lowered();
         self.leave_computed();
         self.push(Ok(*raw));
     }
