@@ -87,6 +87,31 @@ unsafe impl GlobalAlloc for Roles {
         unsafe { ptr.cast::<u64>().write(pool.free[class as usize]) };
         pool.free[class as usize] = ptr as u64;
     }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        if !ENGINE.load(Ordering::Relaxed) {
+            // SAFETY: the caller's promise is passed on.
+            return unsafe { System.realloc(ptr, layout, new_size) };
+        }
+        // SAFETY: the caller promises that the new size is one of a layout.
+        let new = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
+        let (from, to) = (class_of(layout), class_of(new));
+        if from == to {
+            return ptr;
+        }
+        if from >= LARGE && to > from {
+            return moved(ptr, 1 << from, 1 << to);
+        }
+        // SAFETY: the caller's promise is passed on; both blocks are as large as the smaller of the two.
+        unsafe {
+            let to = self.alloc(new);
+            if !to.is_null() {
+                to.copy_from_nonoverlapping(ptr, layout.size().min(new_size));
+                self.dealloc(ptr, layout);
+            }
+            to
+        }
+    }
 }
 
 impl Pool {
@@ -117,13 +142,25 @@ fn class_of(layout: Layout) -> u32 {
 }
 
 fn map(len: u64) -> *mut u8 {
-    let at = NEXT.fetch_add(len, Ordering::Relaxed);
-    // Every request is a power of two of at least a chunk, so places stay chunk-aligned.
-    if at + len > window::HEAP_END {
-        return null_mut();
-    }
+    let Some(at) = place(len) else { return null_mut() };
     match sys::map_at(at, len, libc::PROT_READ | libc::PROT_WRITE) {
         Ok(()) => at as *mut u8,
         Err(_) => null_mut(),
     }
+}
+
+/// Address space for a mapping.
+fn place(len: u64) -> Option<u64> {
+    let at = NEXT.fetch_add(len, Ordering::Relaxed);
+    // Every request is a power of two of at least a chunk, so places stay chunk-aligned.
+    (at + len <= window::HEAP_END).then_some(at)
+}
+
+/// A mapping made larger: its pages go to another place, and are not copied.
+fn moved(ptr: *mut u8, len: u64, new_len: u64) -> *mut u8 {
+    let Some(at) = place(new_len) else { return null_mut() };
+    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+    // SAFETY: `alloc` mapped exactly this, whoever holds the block gives it up for the new one, and nothing lies there.
+    let got = unsafe { sys::call(libc::SYS_mremap, [ptr as u64, len, new_len, flags, at, 0]) };
+    if sys::failed(got) { null_mut() } else { at as *mut u8 }
 }

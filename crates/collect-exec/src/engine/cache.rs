@@ -24,6 +24,7 @@ use super::mangle::reach;
 use super::pages::Pages;
 use super::path::{self, Route};
 use super::places::{self, Gap};
+use super::sites::Sites;
 use super::translate::{Draft, Failure, Surroundings, Tracing, translate, translate_path};
 use super::{gates, sieved, sync, sys, tap, trace};
 use crate::window;
@@ -34,6 +35,8 @@ const PAGE_SHIFT: u32 = 12;
 const STUB: usize = LEAVE_LEN.next_multiple_of(8);
 /// What a fragment takes at most, with its exits.
 const ROOM: usize = 32 << 10;
+/// The bits of a book.
+const BEGUN_BITS: usize = 1 << 20;
 
 /// The cache.
 pub struct Cache {
@@ -51,9 +54,7 @@ pub struct Cache {
     sieve: Option<Sieve>,
     /// The numbers of lines of code.
     lines: HashMap<u64, u32, Fast>,
-    /// Pages that the program may write but that are closed to writing while fragments translate
-    /// them, so that a change is noticed.
-    /// Fragments taken out, for their threads' tables.
+    /// The pads of fragments taken out, for their threads' tables.
     pub removed: Vec<Pad>,
     /// What recorded fragments store, if paths are made.
     pub items: Items,
@@ -70,6 +71,9 @@ pub struct Cache {
 /// The fragments of one kind by the program's addresses.
 pub struct Book {
     by_pc: HashMap<u64, u32, Fast>,
+    /// A bit for each address that begins or began one, and for others that end in the same bits: whoever decodes code asks at
+    /// each instruction.
+    begun: Box<[u64]>,
     /// Targets of jumps and calls.
     pub jumps: Index,
     /// Targets of returns.
@@ -78,7 +82,20 @@ pub struct Book {
 
 impl Book {
     fn new() -> Self {
-        Self { by_pc: HashMap::default(), jumps: Index::new(), rets: Index::new() }
+        let begun = vec![0; BEGUN_BITS / 64].into_boxed_slice();
+        Self { by_pc: HashMap::default(), begun, jumps: Index::new(), rets: Index::new() }
+    }
+
+    /// Whether a fragment begins at an address.
+    fn begins(&self, pc: u64) -> bool {
+        let (word, bit) = begun_at(pc);
+        self.begun[word] & bit != 0 && self.by_pc.contains_key(&pc)
+    }
+
+    fn insert(&mut self, pc: u64, id: u32) {
+        let (word, bit) = begun_at(pc);
+        self.begun[word] |= bit;
+        self.by_pc.insert(pc, id);
     }
 
     /// The fragment that begins at an address.
@@ -88,14 +105,21 @@ impl Book {
 
     fn clear(&mut self) {
         self.by_pc.clear();
+        self.begun.fill(0);
         self.jumps.clear();
         self.rets.clear();
     }
 }
 
+/// The word and the bit of an address.
+const fn begun_at(pc: u64) -> (usize, u64) {
+    let bit = pc as usize % BEGUN_BITS;
+    (bit / 64, 1 << (bit % 64))
+}
+
 struct Around<'a> {
     pages: &'a mut Pages,
-    by_pc: &'a HashMap<u64, u32, Fast>,
+    book: &'a Book,
     region: &'a mut Region,
     tracing: Tracing,
     counted: bool,
@@ -108,7 +132,7 @@ impl Surroundings for Around<'_> {
     }
 
     fn has_fragment(&self, pc: u64) -> bool {
-        self.by_pc.contains_key(&pc)
+        self.book.begins(pc)
             || self.tracing == Tracing::Whole && sync::is_entry(pc)
             || self.counted && gates::is_gate(pc)
     }
@@ -332,14 +356,14 @@ impl Cache {
 
     /// What a translation needs to know.
     fn around(&mut self, region: usize, kind: Kind) -> Around<'_> {
-        let (pages, by_pc) = (&mut self.pages, &self.books[kind as usize].by_pc);
+        let (pages, book) = (&mut self.pages, &self.books[kind as usize]);
         let tracing = match (kind, self.sieve) {
             (Kind::Plain, _) => Tracing::Not,
             (Kind::Recorded, Some(sieve)) => Tracing::Sifted(sieve),
             (Kind::Recorded, None) => Tracing::Whole,
         };
         let (region, counted, lines) = (&mut self.regions[region], self.counted, &mut self.lines);
-        Around { pages, by_pc, region, tracing, counted, lines }
+        Around { pages, book, region, tracing, counted, lines }
     }
 
     /// Closes to writing what has just been translated; whether it was open before.
@@ -584,13 +608,14 @@ impl Cache {
         let exits = first_exit..self.exits.len() as u32;
         let (base, end) = (draft.emit.base(), draft.emit.base() + draft.emit.offset() as u64);
         let pages = pages_of(&draft.source);
-        let (mut sites, mut pads) = (draft.sites, draft.pads);
+        let (mut sites, mut pads) = (&*draft.sites, draft.pads);
         let mut call = None;
         if let Some(split) = draft.call {
             let start = base + split.offset as u64;
             let at = sites.partition_point(|s| (s.offset as usize) < split.offset);
-            let mut rest = sites.split_off(at);
-            rest.iter_mut().for_each(|s| s.offset -= split.offset as u32);
+            let (before, rest) = sites.split_at(at);
+            sites = before;
+            let rest = Sites::new(rest, split.offset as u32, split.pc);
             let (before, after) = pads.into_iter().partition(|p: &Pad| p.at < start);
             pads = before;
             call = Some((split, start, rest, after));
@@ -603,7 +628,7 @@ impl Cache {
             base,
             end: own_end,
             region,
-            sites: sites.into_boxed_slice(),
+            sites: Sites::new(sites, 0, pc),
             incoming: Vec::new(),
             pads,
             parts: draft.parts.into_boxed_slice(),
@@ -622,7 +647,7 @@ impl Cache {
                 base: start,
                 end,
                 region,
-                sites: sites.into_boxed_slice(),
+                sites,
                 incoming: Vec::new(),
                 pads,
                 parts: Box::default(),
@@ -645,7 +670,7 @@ impl Cache {
             self.by_page.entry(page).or_default().push(id);
         }
         if fragment.known == 0 {
-            self.books[fragment.kind as usize].by_pc.insert(fragment.pc, id);
+            self.books[fragment.kind as usize].insert(fragment.pc, id);
         } else {
             self.leaner.made(fragment.pc, fragment.known, id);
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::cache::Cache;
 use super::ctx::Ctx;
-use super::lock::Lock;
+use super::lock::{self, Lock};
 use super::pages::read_file;
 use super::places::{self, first_gaps};
 use super::signals;
@@ -63,6 +63,7 @@ fn run(boot: &Boot) -> ! {
         // SAFETY: the host mapped these for the time of loading; nothing lies in them.
         unsafe { sys::call(libc::SYS_munmap, [start, len, 0, 0, 0, 0]) };
     }
+    lock::alone();
     let traced = boot.traced != 0;
     let counted = traced && boot.counted != 0;
     let [start, stop, plain, recorded] = boot.plan;

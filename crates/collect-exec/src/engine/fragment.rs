@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use super::home::Home;
+use super::sites::Sites;
 
 /// Which registers of the program lie in the context instead of the processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,7 +42,7 @@ impl Spills {
 }
 
 /// From here on the code belongs to this instruction of the program.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Site {
     /// Offset from the fragment's first byte.
     pub offset: u32,
@@ -116,8 +117,8 @@ pub struct Fragment {
     pub end: u64,
     /// Its region.
     pub region: usize,
-    /// The map back, in order.
-    pub sites: Box<[Site]>,
+    /// The map back.
+    pub sites: Sites,
     /// Exits that are linked to it.
     pub incoming: Vec<u32>,
     /// Its landing pads.
@@ -151,11 +152,15 @@ impl Kind {
 }
 
 impl Fragment {
+    /// The map back, in order.
+    pub fn sites(&self) -> impl Iterator<Item = Site> {
+        self.sites.iter(self.pc)
+    }
+
     /// What stands at an address of the cache.
     pub fn site(&self, addr: u64) -> Option<Site> {
         let offset = addr.checked_sub(self.base)?;
-        let i = self.sites.partition_point(|s| u64::from(s.offset) <= offset);
-        self.sites.get(i.checked_sub(1)?).copied()
+        self.sites().take_while(|site| u64::from(site.offset) <= offset).last()
     }
 
     /// Where the item begins that a save point at a site begins again or goes on with, if that is known: at the fragment's own

@@ -1,12 +1,32 @@
 //! A lock that needs neither libc nor thread-local state, and can be made anew in the child
 //! of a fork.
+//!
+//! As long as the process has one thread it costs two plain stores: the engine takes its locks a dozen times for each fragment, and
+//! an atomic exchange waits for all that was stored before it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::sys;
+
+/// Whether nobody but the calling thread can take a lock.
+static ALONE: AtomicBool = AtomicBool::new(false);
+
+/// This process has one thread.
+pub fn alone() {
+    ALONE.store(true, Ordering::Release);
+}
+
+/// From here on there may be others.
+pub fn no_longer_alone() {
+    ALONE.store(false, Ordering::Release);
+}
+
+fn is_alone() -> bool {
+    ALONE.load(Ordering::Relaxed)
+}
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -34,6 +54,10 @@ impl<T> Lock<T> {
 
     /// Waits for the value.
     pub fn lock(&self) -> Guard<'_, T> {
+        if is_alone() && self.state.load(Ordering::Relaxed) == FREE {
+            self.state.store(HELD, Ordering::Relaxed);
+            return Guard { lock: self };
+        }
         let quick = self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
         if quick.is_err() {
             self.wait();
@@ -69,6 +93,10 @@ impl<T> DerefMut for Guard<'_, T> {
 
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
+        if is_alone() {
+            self.lock.state.store(FREE, Ordering::Release);
+            return;
+        }
         if self.lock.state.swap(FREE, Ordering::Release) == WANTED {
             let op = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as u64;
             let at = self.lock.state.as_ptr() as u64;

@@ -7,8 +7,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use iced_x86::{
-    Code, ConstantOffsets, Encoder, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    OpKind, Register,
+    Code, Encoder, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 
 use super::ctx::at;
@@ -21,8 +20,8 @@ pub struct Source<'a> {
     pub insn: Instruction,
     /// Its bytes.
     pub bytes: &'a [u8],
-    /// Where its constants are.
-    pub offsets: ConstantOffsets,
+    /// Where among them the displacement of an operand is that is relative to the instruction, if there is one.
+    pub displacement: u8,
 }
 
 /// The instruction cannot be run from the cache.
@@ -47,7 +46,7 @@ pub fn copy(emit: &mut Emit, source: &Source, note: &mut Note) -> Result<(), Uns
         return Err(Unsupported);
     }
     if let Some(distance) = reach(emit.here() + source.bytes.len() as u64, target) {
-        let at = emit.offset() + source.offsets.displacement_offset();
+        let at = emit.offset() + usize::from(source.displacement);
         emit.raw(source.bytes);
         emit.fix32(at, distance);
         return Ok(());

@@ -46,6 +46,7 @@ mod reach;
 mod sieved;
 mod sift;
 mod signals;
+mod sites;
 mod slots;
 mod snapshot;
 mod state;

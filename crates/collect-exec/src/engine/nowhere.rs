@@ -36,7 +36,7 @@ fn call_before(ctx: &Ctx, after: u64) -> Option<Inst> {
     let kind = if ctx.recorded == 0 { Kind::Plain } else { Kind::Recorded };
     let cache = state::get().cache.lock();
     let pad = cache.book(kind).rets.get(after)?;
-    let places: Vec<u64> = cache.holding(pad)?.sites.iter().map(|site| site.pc).collect();
+    let places: Vec<u64> = cache.holding(pad)?.sites().map(|site| site.pc).collect();
     drop(cache);
     let calls = places.into_iter().filter_map(|pc| inst_at(pc).ok());
     calls.into_iter().find(|i| i.flow() == Flow::CallIndirect && i.next_pc().0 == after)

@@ -48,7 +48,7 @@ pub fn gather(around: &mut dyn Surroundings, route: &Route, known: u16) -> Optio
     loop {
         let (len, calls) = calls(&insns);
         insns.truncate(len);
-        let insts: Vec<Inst> = insns.iter().filter_map(|d| d.inst).collect();
+        let insts: Vec<Inst> = insns.iter().filter_map(|d| d.inst.as_deref().copied()).collect();
         let plan = plan::plan_path(&insts, known)?;
         let mut words = 0;
         let fits = |piece: &&Piece| {
@@ -94,7 +94,7 @@ fn along(around: &mut dyn Surroundings, route: &Route) -> Vec<Decoded> {
             if !is_common(&decoded.insn, &inst) {
                 return insns;
             }
-            decoded.inst = Some(inst);
+            decoded.inst = Some(Box::new(inst));
             let after = decoded.insn.next_ip();
             insns.push(decoded);
             let taken = match inst.flow() {
@@ -138,7 +138,7 @@ fn is_common(insn: &Instruction, inst: &Inst) -> bool {
 fn calls(insns: &[Decoded]) -> (usize, Vec<usize>) {
     let mut calls = Vec::new();
     for (i, decoded) in insns.iter().enumerate() {
-        match decoded.inst.map(|inst| inst.flow()) {
+        match decoded.inst.as_ref().map(|inst| inst.flow()) {
             Some(Flow::Call(_) | Flow::CallIndirect) => calls.push(i),
             Some(Flow::Return) if calls.pop().is_none() => return (i + 1, calls),
             _ => {}

@@ -52,7 +52,8 @@ enum Accesses {
 impl Probes {
     /// Plans a superblock, which may become shorter.
     pub fn new(around: &mut dyn Surroundings, insns: &mut Vec<Decoded>) -> Self {
-        let inst = |d: &Decoded| d.inst.unwrap_or_else(|| Inst::from_raw(d.insn));
+        let inst =
+            |d: &Decoded| d.inst.as_deref().copied().unwrap_or_else(|| Inst::from_raw(d.insn));
         let insts: Vec<Inst> = insns.iter().map(inst).collect();
         let len = plan::plannable(&insts);
         let mut plan = plan::plan_superblock(&insts[..len]);

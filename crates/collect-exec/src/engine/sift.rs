@@ -94,8 +94,9 @@ impl Sifter {
     /// For a superblock.
     pub fn new(around: &mut dyn Surroundings, insns: &[Decoded], sieve: Sieve) -> Self {
         let mut scratch = Scratch::new();
-        let mut inst =
-            |d: &Decoded| d.inst.unwrap_or_else(|| Inst::from_raw_with(d.insn, &mut scratch));
+        let mut inst = |d: &Decoded| {
+            d.inst.as_deref().copied().unwrap_or_else(|| Inst::from_raw_with(d.insn, &mut scratch))
+        };
         let insts: Vec<Inst> = insns.iter().map(&mut inst).collect();
         let effects: Vec<Effects> = insts.iter().map(|i| i.effects_with(&mut scratch)).collect();
         let pieces = sieve::pieces(&insts);

@@ -6,7 +6,7 @@
 //! instruction whose accesses vary stands alone.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use iced_x86::{Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
 use ichnos_isa_x86::{Inst, Scratch};
 
 use super::mangle::Source;
@@ -20,6 +20,9 @@ const MOST_INSNS: usize = 128;
 const MOST_TRACED: usize = 48;
 /// Longest instruction.
 const MAX_LEN: usize = 15;
+/// So much code is copied at once.
+const AHEAD: usize = 192;
+const PAGE: usize = 4096;
 
 /// A decoded instruction with its bytes.
 #[derive(Clone)]
@@ -27,15 +30,32 @@ pub struct Decoded {
     /// The instruction.
     pub insn: Instruction,
     bytes: [u8; MAX_LEN],
-    offsets: ConstantOffsets,
+    displacement: u8,
     /// What else is known about it, if it is recorded.
-    pub inst: Option<Inst>,
+    pub inst: Option<Box<Inst>>,
 }
 
 impl Decoded {
+    /// The next instruction of a decoder of these bytes, if there is one.
+    fn next(decoder: &mut Decoder<'_>, code: &[u8]) -> Option<Self> {
+        let from = decoder.position();
+        let insn = decoder.decode();
+        if insn.is_invalid() {
+            return None;
+        }
+        let mut bytes = [0; MAX_LEN];
+        bytes[..insn.len()].copy_from_slice(&code[from..from + insn.len()]);
+        let displacement = if insn.is_ip_rel_memory_operand() {
+            decoder.get_constant_offsets(&insn).displacement_offset() as u8
+        } else {
+            0
+        };
+        Some(Self { insn, bytes, displacement, inst: None })
+    }
+
     /// For the translator.
     pub fn source(&self) -> Source<'_> {
-        Source { insn: self.insn, bytes: self.bytes(), offsets: self.offsets }
+        Source { insn: self.insn, bytes: self.bytes(), displacement: self.displacement }
     }
 
     /// Whether the superblock may be left behind it, or go on.
@@ -51,30 +71,88 @@ impl Decoded {
 
 /// The superblock's instructions; none if there is no instruction at `pc`.
 pub fn gather(around: &mut dyn Surroundings, pc: u64) -> Vec<Decoded> {
-    let traced = around.traced();
-    let sifted = matches!(around.tracing(), Tracing::Sifted(_));
-    let most = if traced { MOST_TRACED } else { MOST_INSNS };
-    let mut insns: Vec<Decoded> = Vec::with_capacity(16);
-    let mut scratch = Scratch::new();
-    let mut at = pc;
-    while insns.len() < most && (insns.is_empty() || !around.has_fragment(at)) {
-        let Some(mut decoded) = decode(around, at) else { break };
-        if traced {
-            decoded.inst = Some(Inst::from_raw_with(decoded.insn, &mut scratch));
-        }
-        let flexible = native::stands_apart(&decoded.insn)
-            || decoded.inst.as_ref().is_some_and(|inst| stands_alone(inst, sifted));
-        if flexible && !insns.is_empty() {
-            break;
-        }
-        let next = after(&decoded.insn, traced);
-        insns.push(decoded);
-        match next {
-            Some(next) if !flexible && !insns.iter().any(|d| d.insn.ip() == next) => at = next,
-            _ => break,
+    let mut found = Found {
+        insns: Vec::with_capacity(16),
+        scratch: around.traced().then(Scratch::new),
+        sifted: matches!(around.tracing(), Tracing::Sifted(_)),
+        has_jumped: false,
+    };
+    let mut next = Some(pc);
+    while let Some(at) = next {
+        let bytes = Ahead::new(around, at);
+        next = found.decode(around, &bytes, at);
+    }
+    found.insns
+}
+
+/// The program's code from one address on, copied: it may change while it is looked at.
+struct Ahead {
+    bytes: [u8; AHEAD],
+    len: usize,
+}
+
+impl Ahead {
+    /// No page is looked at of which the first instruction has no part: there may be no memory behind it.
+    fn new(around: &mut dyn Surroundings, at: u64) -> Self {
+        let code = around.code(at, AHEAD);
+        let rest_of_page = PAGE - at as usize % PAGE;
+        let len = code.len().min(rest_of_page.max(MAX_LEN));
+        let mut bytes = [0; AHEAD];
+        bytes[..len].copy_from_slice(&code[..len]);
+        Self { bytes, len }
+    }
+}
+
+/// A superblock as far as it is known.
+struct Found {
+    insns: Vec<Decoded>,
+    /// If it is recorded.
+    scratch: Option<Scratch>,
+    sifted: bool,
+    /// Whether a jump leads from one of its instructions to the next.
+    has_jumped: bool,
+}
+
+impl Found {
+    /// Goes on with the instructions that lie at `at`, as far as they are copied; where it goes on behind those, if it does.
+    fn decode(&mut self, around: &dyn Surroundings, ahead: &Ahead, mut at: u64) -> Option<u64> {
+        let most = if self.scratch.is_some() { MOST_TRACED } else { MOST_INSNS };
+        let bytes = &ahead.bytes[..ahead.len];
+        let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
+        loop {
+            if self.insns.len() >= most || !self.insns.is_empty() && around.has_fragment(at) {
+                return None;
+            }
+            if decoder.position() > 0 && bytes.len() - decoder.position() < MAX_LEN {
+                return Some(at);
+            }
+            let mut decoded = Decoded::next(&mut decoder, bytes)?;
+            if let Some(scratch) = &mut self.scratch {
+                decoded.inst = Some(Box::new(Inst::from_raw_with(decoded.insn, scratch)));
+            }
+            let varies = |inst: &Inst| stands_alone(inst, self.sifted);
+            let flexible =
+                native::stands_apart(&decoded.insn) || decoded.inst.as_deref().is_some_and(varies);
+            if flexible && !self.insns.is_empty() {
+                return None;
+            }
+            let (behind, next) =
+                (decoded.insn.next_ip(), after(&decoded.insn, self.scratch.is_some()));
+            self.insns.push(decoded);
+            let next = next.filter(|next| !flexible && !self.has(*next))?;
+            if next != behind {
+                self.has_jumped = true;
+                return Some(next);
+            }
+            at = next;
         }
     }
-    insns
+
+    /// Whether the instruction at an address, which comes behind the last one, is among them.
+    fn has(&self, next: u64) -> bool {
+        let is_behind = self.insns.last().is_some_and(|last| last.insn.next_ip() == next);
+        (self.has_jumped || !is_behind) && self.insns.iter().any(|d| d.insn.ip() == next)
+    }
 }
 
 /// Whether an instruction's accesses vary too much to be worked out from a superblock's.
@@ -110,11 +188,6 @@ pub fn decode(around: &mut dyn Surroundings, pc: u64) -> Option<Decoded> {
     let code = around.code(pc, MAX_LEN);
     let mut bytes = [0; MAX_LEN];
     bytes[..code.len()].copy_from_slice(code);
-    let mut decoder = Decoder::with_ip(64, &bytes[..code.len()], pc, DecoderOptions::NONE);
-    let insn = decoder.decode();
-    if insn.is_invalid() {
-        return None;
-    }
-    let offsets = decoder.get_constant_offsets(&insn);
-    Some(Decoded { insn, bytes, offsets, inst: None })
+    let bytes = &bytes[..code.len()];
+    Decoded::next(&mut Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE), bytes)
 }

@@ -8,7 +8,7 @@ use ichnos_tap::Life;
 
 use super::{Answer, args, direct, finish, judged};
 use crate::engine::ctx::{Ctx, reg};
-use crate::engine::lock::Lock;
+use crate::engine::lock::{self, Lock};
 use crate::engine::maps::{self, Changed, Table};
 use crate::engine::thread::Seed;
 use crate::engine::{alloc, count, gates, glue, sieved, state, sync, sys, tap, thread, trace};
@@ -214,6 +214,7 @@ fn clone_sharing(ctx: &mut Ctx, request: &Request) -> Answer {
     }
     let mut structure = [0; 11];
     let args = native_args(request, child.engine_sp, &mut structure);
+    lock::no_longer_alone();
     // SAFETY: the child runs on its own engine stack with its own context.
     let result = unsafe { glue::ichnos_clone(&args, child) };
     if sys::failed(result) {
