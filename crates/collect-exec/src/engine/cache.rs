@@ -131,6 +131,10 @@ impl Surroundings for Around<'_> {
         self.pages.code(pc, most)
     }
 
+    fn may_be_written(&mut self, pc: u64) -> bool {
+        self.pages.find(pc).is_some_and(|stretch| stretch.writable || stretch.shared)
+    }
+
     fn has_fragment(&self, pc: u64) -> bool {
         self.book.begins(pc)
             || self.tracing == Tracing::Whole && sync::is_entry(pc)
@@ -574,10 +578,10 @@ impl Cache {
         let id = self.fragments.len() as u32;
         let base = draft.emit.base();
         let first = self.exits.len() as u32;
-        let split = draft.call.map_or(usize::MAX, |call| call.offset);
         for exit in std::mem::take(&mut draft.exits) {
-            let own = exit.patch.or(exit.inline).unwrap_or(0) < split;
-            self.open(&mut draft.emit, exit, (if own { id } else { id + 1 }, region));
+            let at = exit.patch.or(exit.inline).unwrap_or(0);
+            let before = draft.inside.partition_point(|inside| inside.offset <= at);
+            self.open(&mut draft.emit, exit, (id + before as u32, region));
         }
         let memory = &mut self.regions[region];
         let skip = (base - memory.next().0) as usize;
@@ -602,62 +606,51 @@ impl Cache {
         id
     }
 
-    /// Enters a placed draft in the books: one fragment, or two if it ends with a call. They
-    /// stand for the same pages, so that neither outlives the other.
+    /// Enters a placed draft in the books: a fragment, and those that begin inside of it. They
+    /// stand for the same pages, so that none outlives the others.
     fn enter(&mut self, draft: Draft, pc: u64, (region, kind): (usize, Kind), first_exit: u32) {
         let exits = first_exit..self.exits.len() as u32;
-        let (base, end) = (draft.emit.base(), draft.emit.base() + draft.emit.offset() as u64);
+        let base = draft.emit.base();
         let pages = pages_of(&draft.source);
         let (mut sites, mut pads) = (&*draft.sites, draft.pads);
-        let mut call = None;
-        if let Some(split) = draft.call {
-            let start = base + split.offset as u64;
-            let at = sites.partition_point(|s| (s.offset as usize) < split.offset);
-            let (before, rest) = sites.split_at(at);
-            sites = before;
-            let rest = Sites::new(rest, split.offset as u32, split.pc);
-            let (before, after) = pads.into_iter().partition(|p: &Pad| p.at < start);
-            pads = before;
-            call = Some((split, start, rest, after));
-        }
-        let own_end = call.as_ref().map_or(end, |c| c.1);
-        let fragment = Fragment {
-            pc,
-            start: base + draft.entry as u64,
-            inner: base + draft.inner.unwrap_or(draft.entry) as u64,
-            base,
-            end: own_end,
-            region,
-            sites: Sites::new(sites, 0, pc),
-            incoming: Vec::new(),
-            pads,
-            parts: draft.parts.into_boxed_slice(),
-            known: draft.known,
-            renew: draft.renew.map(|at| base + at as u64),
-            exits: exits.clone(),
-            live: true,
-            kind,
-        };
-        self.register(fragment, &pages);
-        if let Some((call, start, sites, pads)) = call {
+        let (mut parts, mut known) = (draft.parts.into_boxed_slice(), draft.known);
+        let mut renew = draft.renew.map(|at| base + at as u64);
+        let (mut pc, mut from) = (pc, 0);
+        let (mut entry, mut inner) = (draft.entry, draft.inner.unwrap_or(draft.entry));
+        let mut rest = draft.inside.iter();
+        loop {
+            let next = rest.next();
+            let to = next.map_or(draft.emit.offset(), |next| next.offset);
+            let end = base + to as u64;
+            let last = if next.is_some() {
+                sites.partition_point(|s| (s.offset as usize) < to)
+            } else {
+                sites.len()
+            };
+            let (own, behind) = sites.split_at(last);
+            let (own_pads, pads_behind) =
+                pads.into_iter().partition(|p: &Pad| next.is_none() || p.at < end);
             let fragment = Fragment {
-                pc: call.pc,
-                start: base + call.entry as u64,
-                inner: base + call.entry as u64,
-                base: start,
+                pc,
+                start: base + entry as u64,
+                inner: base + inner as u64,
+                base: base + from as u64,
                 end,
                 region,
-                sites,
+                sites: Sites::new(own, from as u32, pc),
                 incoming: Vec::new(),
-                pads,
-                parts: Box::default(),
-                known: 0,
-                renew: None,
-                exits,
+                pads: own_pads,
+                parts: std::mem::take(&mut parts),
+                known: std::mem::take(&mut known),
+                renew: renew.take(),
+                exits: exits.clone(),
                 live: true,
                 kind,
             };
             self.register(fragment, &pages);
+            let Some(next) = next else { return };
+            (sites, pads, pc, from) = (behind, pads_behind, next.pc, to);
+            (entry, inner) = (next.entry, next.entry);
         }
     }
 

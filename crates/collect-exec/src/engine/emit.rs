@@ -290,6 +290,14 @@ impl Emit {
         self.code.len() - 4
     }
 
+    /// Replaces what lies on top of the stack: `mov dword [rsp], low; mov dword [rsp+4], high`.
+    pub fn replace_top(&mut self, value: u64) {
+        self.raw(&[0xc7, 0x04, 0x24]);
+        self.raw(&(value as u32).to_le_bytes());
+        self.raw(&[0xc7, 0x44, 0x24, 0x04]);
+        self.raw(&((value >> 32) as u32).to_le_bytes());
+    }
+
     /// Lets the displacement at `offset` lead to here.
     pub fn land(&mut self, offset: usize) {
         let distance = self.code.len() - (offset + 4);

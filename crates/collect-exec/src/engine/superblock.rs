@@ -1,8 +1,8 @@
 //! Gathers the instructions of a superblock.
 //!
 //! It runs on over untaken conditional branches and, unless it is to be recorded, along direct
-//! jumps, until it meets a call, an indirect transfer, a system call, an address that already begins a
-//! fragment, or the limit. What is recorded must be one stretch of code, and an
+//! jumps and behind calls, until it meets an indirect jump, a return, a system call, an address that already begins a
+//! fragment, or the limit. What is recorded must be one stretch of code without calls, and an
 //! instruction whose accesses vary stands alone.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -18,6 +18,8 @@ use crate::{plan, sieve};
 const MOST_INSNS: usize = 128;
 /// The same for one that is recorded: its plan takes longer than linear time.
 const MOST_TRACED: usize = 48;
+/// Behind so many calls it goes on.
+const MOST_CALLS: usize = 4;
 /// Longest instruction.
 const MAX_LEN: usize = 15;
 /// So much code is copied at once.
@@ -76,6 +78,7 @@ pub fn gather(around: &mut dyn Surroundings, pc: u64) -> Vec<Decoded> {
         scratch: around.traced().then(Scratch::new),
         sifted: matches!(around.tracing(), Tracing::Sifted(_)),
         has_jumped: false,
+        calls: if ends_with_calls(around) || around.may_be_written(pc) { 0 } else { MOST_CALLS },
     };
     let mut next = Some(pc);
     while let Some(at) = next {
@@ -111,6 +114,8 @@ struct Found {
     sifted: bool,
     /// Whether a jump leads from one of its instructions to the next.
     has_jumped: bool,
+    /// Behind how many more calls it goes on.
+    calls: usize,
 }
 
 impl Found {
@@ -136,8 +141,12 @@ impl Found {
             if flexible && !self.insns.is_empty() {
                 return None;
             }
-            let (behind, next) =
+            let (behind, mut next) =
                 (decoded.insn.next_ip(), after(&decoded.insn, self.scratch.is_some()));
+            if self.calls > 0 && is_call(&decoded.insn) {
+                self.calls -= 1;
+                next = Some(behind);
+            }
             self.insns.push(decoded);
             let next = next.filter(|next| !flexible && !self.has(*next))?;
             if next != behind {
@@ -163,6 +172,15 @@ pub fn stands_alone(inst: &Inst, sifted: bool) -> bool {
 /// The instruction at an address, if there is one.
 pub fn peek(around: &mut dyn Surroundings, pc: u64) -> Option<Instruction> {
     decode(around, pc).map(|decoded| decoded.insn)
+}
+
+/// Whether a superblock ends where it calls: if it is recorded, or its instructions are counted.
+pub fn ends_with_calls(around: &dyn Surroundings) -> bool {
+    around.traced() || around.counted()
+}
+
+fn is_call(insn: &Instruction) -> bool {
+    insn.is_call_near() || insn.is_call_near_indirect()
 }
 
 /// Where the superblock goes on after an instruction, if it does.

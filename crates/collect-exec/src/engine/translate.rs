@@ -1,8 +1,6 @@
 //! Makes a fragment out of the program's code at one address.
 //!
-//! A superblock begins at the address asked for and runs on over untaken conditional
-//! branches and along direct jumps, until it meets a call, an indirect transfer, a system
-//! call, an address that already begins a fragment, or the limit.
+//! A superblock ([`superblock`]) begins at the address asked for.
 //!
 //! # Calls and returns
 //!
@@ -39,6 +37,8 @@ const OLD_SYSCALL: u8 = 0x80;
 pub trait Surroundings {
     /// The program's code at an address: up to `most` bytes, none if it cannot be executed.
     fn code(&mut self, pc: u64, most: usize) -> &'static [u8];
+    /// Whether the program may write to its code at an address as it likes.
+    fn may_be_written(&mut self, pc: u64) -> bool;
     /// Whether a fragment begins at an address.
     fn has_fragment(&self, pc: u64) -> bool;
     /// What of that which runs is to be told.
@@ -124,8 +124,10 @@ pub struct Draft {
     pub insn: usize,
     /// The address of the superblock.
     pub pc: u64,
-    /// Where the call begins with which the superblock ends, if it is not its entry.
-    pub call: Option<Call>,
+    /// The fragments that begin inside of the superblock.
+    pub inside: Vec<Inside>,
+    /// Calls whose ends are written behind all else.
+    pub calls_out: Vec<CallOut>,
 }
 
 /// What the host must know about a superblock or a path.
@@ -162,16 +164,26 @@ impl Told {
     }
 }
 
-/// A call inside a superblock: a fragment of its own, because every call of the program must
-/// have one landing pad only, or returns to it would be predicted wrongly.
+/// A fragment that begins inside of a superblock: a call, because every call of the program must have one landing pad only, or
+/// returns to it would be predicted wrongly; and what comes behind a call.
 #[derive(Clone, Copy, Debug)]
-pub struct Call {
+pub struct Inside {
     /// The program's address.
     pub pc: u64,
     /// The offset of its code.
     pub offset: usize,
     /// The offset at which it is entered by itself.
     pub entry: usize,
+}
+
+/// A call over a pad, behind which the superblock goes on.
+#[derive(Clone, Copy, Debug)]
+pub struct CallOut {
+    /// The call's displacement.
+    fix: usize,
+    return_address: u64,
+    /// Where it leads; if nothing is given, where rcx says, and that is spilled, as rax is.
+    target: Option<u64>,
 }
 
 /// Why there is no translation.
@@ -230,6 +242,7 @@ pub fn translate(
     sift::write_stubs(&mut draft);
     draft.told.extend(inserted.told(&insns));
     draft.call_entry(around, &insns);
+    draft.calls_out(around);
     Ok(draft)
 }
 
@@ -299,7 +312,8 @@ impl Draft {
             real_calls: Vec::new(),
             insn: 0,
             pc,
-            call: None,
+            inside: Vec::new(),
+            calls_out: Vec::new(),
         }
     }
 
@@ -321,8 +335,7 @@ impl Draft {
             // Not every instruction of that flow is one: the decoder counts `syscall` too.
             let calls = decoded.insn.is_call_near() || decoded.insn.is_call_near_indirect();
             if calls && i != 0 && self.parts.is_empty() {
-                let offset = self.emit.offset();
-                self.call = Some(Call { pc, offset, entry: offset });
+                self.begins_inside(pc);
             }
             let source = decoded.source();
             let next = insns.get(i + 1).map(|d| d.insn.ip());
@@ -333,6 +346,9 @@ impl Draft {
                         self.lost &= !mangle::overwritten(&decoded.insn);
                     }
                     inserted.after(self, i, target);
+                    if calls && self.parts.is_empty() {
+                        self.begins_inside(target);
+                    }
                     if next.is_none() {
                         self.jump_out(target);
                     }
@@ -342,11 +358,19 @@ impl Draft {
         }
     }
 
+    /// A fragment of its own begins here.
+    fn begins_inside(&mut self, pc: u64) {
+        let offset = self.emit.offset();
+        if self.inside.last().is_none_or(|last| last.pc != pc) {
+            self.inside.push(Inside { pc, offset, entry: offset });
+        }
+    }
+
     /// A call that is traced is entered by itself through a save point of its own, which stands behind its
     /// code; who comes from the superblock has recorded it already.
     fn call_entry(&mut self, around: &mut dyn Surroundings, insns: &[Decoded]) {
         let alone = around.traced() || around.counted();
-        let Some(call) = self.call.filter(|_| alone) else { return };
+        let Some(call) = self.inside.first().copied().filter(|_| alone) else { return };
         let Some(last) = insns.iter().find(|d| d.insn.ip() == call.pc) else { return };
         let mut alone = vec![last.clone()];
         let inserted = Inserted::new(around, &mut alone);
@@ -377,7 +401,7 @@ impl Draft {
         self.emit.fix32(back, call.offset.wrapping_sub(next) as u32);
         sift::write_stubs(self);
         self.told.extend(inserted.told(&alone));
-        self.call = Some(Call { entry, ..call });
+        self.inside = vec![Inside { entry, ..call }];
     }
 
     fn one(&mut self, around: &mut dyn Surroundings, source: &Source, next: Option<u64>) -> Next {
@@ -390,7 +414,9 @@ impl Draft {
                 self.emit.cut(before.0);
                 self.sites.truncate(before.1);
                 self.now = before.2;
-                self.call = None;
+                if superblock::ends_with_calls(around) {
+                    self.inside.clear();
+                }
                 // What is recorded ends with the superblock, so it must be the last of that.
                 let last = next.is_none() || !around.traced();
                 let kind = if last { ExitKind::InPlace } else { ExitKind::Unsupported };
@@ -450,11 +476,14 @@ impl Draft {
                 return Ok(Next::Go(target));
             }
             FlowControl::Call | FlowControl::IndirectCall | FlowControl::IndirectBranch
-                if next.is_some() =>
+                if next.is_some() && !self.parts.is_empty() =>
             {
                 return self.expect(around, insn, next);
             }
             FlowControl::Return if next.is_some() => return self.expect(around, insn, next),
+            FlowControl::Call if insn.is_call_near() && !superblock::ends_with_calls(around) => {
+                return Ok(self.call_out(insn, Some(insn.near_branch_target()), next));
+            }
             FlowControl::Call if insn.is_call_near() => {
                 let fix = self.call_pad(insn.next_ip());
                 self.push_return(around, fix, insn.next_ip())?;
@@ -471,6 +500,9 @@ impl Draft {
             FlowControl::IndirectCall if insn.is_call_near_indirect() => {
                 self.spill_and_load(insn)?;
                 self.site(insn.ip(), Spills::RCX);
+                if !superblock::ends_with_calls(around) {
+                    return Ok(self.call_out(insn, None, next));
+                }
                 let fix = self.call_pad(insn.next_ip());
                 self.push_return(around, fix, insn.next_ip())?;
                 self.unsettle();
@@ -582,13 +614,48 @@ impl Draft {
         mangle::load_target(&mut self.emit, insn)
     }
 
-    /// The call over the pad, and the pad; gives what must lead behind it.
-    pub fn call_pad(&mut self, return_address: u64) -> usize {
+    /// A call behind which the superblock goes on, or another begins.
+    fn call_out(&mut self, insn: &Instruction, target: Option<u64>, next: Option<u64>) -> Next {
+        let return_address = insn.next_ip();
+        let fix = self.call_to_pad(return_address);
+        self.calls_out.push(CallOut { fix, return_address, target });
+        self.site(return_address, Spills::NONE);
+        if next.is_some() {
+            return Next::Go(return_address);
+        }
+        let patch = self.emit.jump();
+        self.exit(patch, return_address);
+        Next::End
+    }
+
+    /// What the calls lead to behind which the superblock goes on.
+    fn calls_out(&mut self, around: &mut dyn Surroundings) {
+        for CallOut { fix, return_address, target } in std::mem::take(&mut self.calls_out) {
+            if self.push_return(around, fix, return_address).is_err() {
+                self.emit.replace_top(return_address);
+            }
+            if let Some(target) = target {
+                self.jump_out(target);
+            } else {
+                self.emit.raw(&[0x0f, 0xb7, 0xc1]); // movzx eax, cx
+                self.table_jump();
+            }
+        }
+    }
+
+    /// The call over a pad, and the pad's check.
+    fn call_to_pad(&mut self, return_address: u64) -> usize {
         let fix = self.emit.call();
         let at = self.emit.here();
         self.pads.push(Pad { kind: PadKind::Ret, tag: return_address, at });
-        let now = std::mem::replace(&mut self.now, self.shared);
         self.emit.verify_return(return_address);
+        fix
+    }
+
+    /// The call over the pad, and the pad; gives what must lead behind it.
+    pub fn call_pad(&mut self, return_address: u64) -> usize {
+        let fix = self.call_to_pad(return_address);
+        let now = std::mem::replace(&mut self.now, self.shared);
         let rest = std::mem::take(&mut self.rest);
         self.site(return_address, Spills::NONE);
         let patch = self.emit.jump();
@@ -611,8 +678,9 @@ impl Draft {
             self.emit.raw(&near.to_le_bytes());
             return Ok(());
         }
+        let before = self.emit.offset();
         self.emit.raw(&[0x48, 0x8d, 0x64, 0x24, 0x08]); // lea rsp, [rsp+8]
-        self.push_constant(around, return_address)
+        self.push_constant(around, return_address).inspect_err(|_| self.emit.cut(before))
     }
 
     /// Pushes a number.
