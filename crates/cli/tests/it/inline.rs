@@ -172,8 +172,9 @@ fn handlers_may_change_registers() {
 #[test]
 fn handlers_see_the_stack_pointer() {
     let folder = Folder::new();
-    let program = build(&folder, "interrupted.c", "-O2");
-    for options in [&[][..], &["--sample", "50:200"]] {
+    let odd = guest::folder().join("odd.S");
+    let program = build(&folder, "interrupted.c", &format!("-O2 {}", odd.display()));
+    for options in [&[][..], &["--sample", "50:200"], &["--sample", "1:1000"]] {
         let command =
             [&["record", "-q"], options, &["-o", "none", "--", &*program, "500"]].concat();
         let run = ichnos(&folder, &command);

@@ -32,9 +32,12 @@ pub(crate) struct Laid {
 /// targets away if they lie in another part of the list.
 pub(crate) const OUT_OF_REACH: u64 = 256;
 
+/// Parts of sequences are counted from here on: P_inst, which is encoded together with P_exec, counts its own from zero.
+const FIRST_PART: u64 = 1 << 40;
+
 /// P_exec as a list of instructions, function by function, with at least so many bytes between two of them.
 pub(crate) fn clone(world: &World, points: &Points, apart: u64) -> (Emitter, Vec<Laid>) {
-    let mut emitter = Emitter::default();
+    let mut emitter = Emitter { next_way: FIRST_PART, ..Emitter::default() };
     let mut laid = Vec::new();
     let mut next = points.plot.exec;
     for function in &world.functions {

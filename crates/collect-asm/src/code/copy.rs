@@ -355,7 +355,8 @@ fn lay_out(
     let sites = sites.chain(ways.sites.iter().copied()).collect();
     let midway = |(i, midway): &(usize, _)| Some((*known.get(*i)?, *midway));
     let midways = emitter.midways.iter().filter_map(midway).collect();
-    let lowered = emitter.lowered.iter().map(|(from, to)| address(*from)..address(*to)).collect();
+    let lowered = emitter.lowered.iter().map(|(from, to)| address(*from)..address(*to));
+    let lowered = lowered.chain(ways.lowered.iter().cloned()).collect();
     let ends = emitter.ends.iter().map(|(f, i)| (*f, address(*i))).collect();
     let mut code = encoded.code;
     let len = code.len();

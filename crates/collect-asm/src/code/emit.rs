@@ -259,6 +259,11 @@ impl Emitter {
     /// The way back.
     pub(super) fn raise_stack(&mut self) {
         self.push(Instruction::with2(Code::Lea_r64_m, Name::RSP, at(RSP, RED_ZONE)));
+        self.is_raised();
+    }
+
+    /// What is laid out next finds it where the program left it.
+    pub(super) fn is_raised(&mut self) {
         if let Some((_, end)) = self.lowered.last_mut() {
             *end = self.instrs.len();
         }

@@ -53,6 +53,7 @@ impl Emitter {
             // Nothing below the stack pointer is wanted when a function returns.
             self.store(context(ASIDE), R11);
             self.push(Ok(Instruction::with(Code::Pushfq)));
+            self.stays_lowered();
         }
         self.load(R11, at(RSP, above));
         self.push(Instruction::with2(Code::Mov_r64_rm64, name(RAX), name(R11)));
@@ -74,6 +75,9 @@ impl Emitter {
         self.push(Instruction::with2(Code::Lea_r64_m, Name::RSP, stack));
         self.push(Instruction::with1(Code::Jmp_rm64, context(GO)));
         self.label = outside;
+        if flags == Flags::Kept {
+            self.stays_lowered();
+        }
         let begin = self.instrs.len();
         self.load(R11, at(RSP, above));
         self.load(RAX, context(PLACE));
@@ -95,6 +99,7 @@ impl Emitter {
     fn end_flags(&mut self, flags: Flags) {
         if flags == Flags::Kept {
             self.push(Ok(Instruction::with(Code::Popfq)));
+            self.is_raised();
         }
     }
 

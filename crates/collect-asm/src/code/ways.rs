@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use iced_x86::{BlockEncoder, BlockEncoderOptions, Code, Instruction, InstructionBlock};
 use ichnos_base::GuestVa;
@@ -57,6 +58,8 @@ struct Template {
     jumps: Vec<usize>,
     /// What can begin again, counted from the first byte.
     sites: Vec<Stretch>,
+    /// Where the stack pointer is lower than the program's.
+    lowered: Vec<Range<u64>>,
 }
 
 /// One of them.
@@ -86,6 +89,8 @@ pub(crate) struct LaidWays {
     /// As those of P_inst.
     pub(crate) places: Vec<(u32, GuestVa, u8)>,
     pub(crate) sites: Vec<Stretch>,
+    /// Where the stack pointer is lower than the program's.
+    pub(crate) lowered: Vec<Range<u64>>,
     /// How many instructions there are.
     pub(crate) instrs: usize,
 }
@@ -179,12 +184,13 @@ impl Ways {
         offsets.push(u32::try_from(code.len()).unwrap_or(u32::MAX));
         let offset = |i: usize| offsets.get(i).map_or(0, |o| u64::from(*o));
         let sites = emitter.sites.iter().map(|s| Stretch::new(s, offset)).collect();
+        let lowered = emitter.lowered.iter().map(|(from, to)| offset(*from)..offset(*to)).collect();
         let id = code.windows(4).position(|bytes| bytes == SOME_ID.to_le_bytes());
         let leads = |(i, instr): (usize, &Instruction)| {
             (instr.near_branch_target() == to).then(|| offset(i + 1) as usize)
         };
         let jumps = emitter.instrs.iter().enumerate().filter_map(leads).collect();
-        Ok(Template { kind, code, instrs: emitter.instrs.len(), id, jumps, sites })
+        Ok(Template { kind, code, instrs: emitter.instrs.len(), id, jumps, sites, lowered })
     }
 
     /// All of them in machine code: `labels` says where names lie, `ids` which identifiers blocks have.
@@ -224,6 +230,8 @@ impl Ways {
                 0,
             ));
             laid.sites.extend(template.sites.iter().map(|s| s.moved(way.at)));
+            let there = |range: &Range<u64>| way.at + range.start..way.at + range.end;
+            laid.lowered.extend(template.lowered.iter().map(there));
         }
         Ok(laid)
     }
