@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -124,6 +125,42 @@ fn a_spool_changes_nothing_but_the_time() {
     // Who reads slowly does not keep the program.
     let (_, outcome) = count_spooled((&program, "4 800000 1"), 12, (&spool, 1 << 40));
     assert!(outcome.spooled > 0, "{outcome:?}");
+}
+
+/// A sink that fails as no sink should.
+struct Broken;
+
+impl Sink for Broken {
+    type Error = Infallible;
+
+    fn records(&mut self, _: &Batch<'_>) -> Result<bool, Infallible> {
+        panic_any("no more");
+    }
+
+    fn event(&mut self, _: ThreadId, _: &Event<'_>) -> Result<bool, Infallible> {
+        Ok(true)
+    }
+}
+
+/// Neither the program nor who takes its buffers waits for a reader that has panicked, however few buffers there are.
+#[test]
+fn nobody_waits_for_a_reader_that_panics() {
+    let folder = Folder::new();
+    let Some(program) = build(&folder, "radix.c", "-O2 -static") else { return };
+    let mut config = asm::Config::new(&program, ["4", "400000", "1"].map(Into::into));
+    config.buffers = 6;
+    for limit in [1, 1 << 30] {
+        let spooling = asm::Spooling {
+            place: asm::SpoolPlace { path: folder.path().join("words.spool"), limit },
+            stop: &false.into(),
+            hurried: &mut |_: &mut Broken| {},
+            ended: &mut |_: &mut Broken| Ok(()),
+            progress: &mut |_, _| true,
+        };
+        let record = AssertUnwindSafe(|| asm::record_spooled(&config, &mut Broken, spooling));
+        let why = catch_unwind(record).expect_err("the reader's panic");
+        assert_eq!(why.downcast_ref(), Some(&"no more"));
+    }
 }
 
 #[test]

@@ -64,9 +64,12 @@ where
         thread::scope(|scope| {
             let taker = scope.spawn(|| backlog.take(messages, place, stop));
             let mut reading = Reading { backlog: &backlog, collector, desk: Desk::default() };
+            let reader = ReaderGone(&backlog);
             let read = reading.beside(hurried);
-            if !matches!(read, Ok(true)) {
-                backlog.give_up();
+            if matches!(read, Ok(true)) {
+                std::mem::forget(reader);
+            } else {
+                drop(reader);
             }
             // It ends when all was told, or nobody reads.
             drop(taker.join());
@@ -79,6 +82,15 @@ where
         })
     })?;
     Ok(Outcome { spooled, ..outcome })
+}
+
+/// If nobody reads any more, for whatever reason, nobody waits for that.
+struct ReaderGone<'b>(&'b Backlog);
+
+impl Drop for ReaderGone<'_> {
+    fn drop(&mut self) {
+        self.0.give_up();
+    }
 }
 
 /// What was told is being read.

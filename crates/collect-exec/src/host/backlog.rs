@@ -342,6 +342,15 @@ fn pages<'c>(channel: &'c Channel, taken: &Taken) -> &'c [u8] {
     channel.bytes(taken.index, taken.len.next_multiple_of(PAGE))
 }
 
+/// Says that whoever reads has failed, or panicked: nobody waits for it then.
+struct Failed<'b>(&'b AtomicBool);
+
+impl Drop for Failed<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// Who reads buffers: there are three, one while the program lives and need not wait, one while it lives and waits, and one afterwards.
 pub struct Reader {
     waits: bool,
@@ -377,11 +386,9 @@ impl Reader {
             At::Spool(stored) => self.spooled(backlog, &stored, taken.len),
             At::Tap | At::Under(_) => Ok(backlog.channel.bytes(taken.index, taken.len)),
         };
-        let worked = work(taken, bytes, opened);
-        if worked.is_err() {
-            backlog.failed.store(true, Ordering::Release);
-        }
-        worked?;
+        let failed = Failed(&backlog.failed);
+        work(taken, bytes, opened)?;
+        std::mem::forget(failed);
         backlog.done(&entry);
         Ok(Some(entry.taken.len))
     }
