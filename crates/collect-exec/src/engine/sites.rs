@@ -1,5 +1,5 @@
-//! The map from a fragment's code back to the program's, kept small: a program has a dozen places of the cache for each thousand
-//! bytes of its code, and next to nobody ever asks for one.
+//! The map from a fragment's code back to the program's, kept small: there are two places for each instruction, and next to nobody
+//! ever asks for one.
 //!
 //! A site is what differs from the one before it: mostly two small distances, which take a byte. Otherwise a byte says that more follows,
 //! and which of the other fields do: the distances as numbers of seven bits a byte, then those fields.
