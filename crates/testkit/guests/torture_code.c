@@ -1,5 +1,5 @@
 /* Code that changes under its own feet: written in place, in the same stretch, across a page
-   border, through a second mapping, by the kernel, by flipping rights, by moving, unmapping and
+   border, through a second mapping, by the kernel, by flipping rights, behind a call that is not back yet, by moving, unmapping and
    mapping again; code on the stack; jumps into the middle of instructions; jumps to where there is no
    code, between changes. */
 #define _GNU_SOURCE
@@ -87,6 +87,33 @@ static void flips(void) {
         mprotect(page, 4096, RW);
     }
     printf("flipped rights %ld\n", sum);
+}
+
+/* What comes behind a call changes before the call is back. */
+static unsigned char *waiting;
+static int next_value;
+static void change_caller(void) {
+    if (next_value % 3 == 0) return;
+    mprotect(waiting, 4096, RW);
+    memcpy(waiting + 17, &next_value, 4);
+    mprotect(waiting, 4096, RX);
+}
+static void behind_calls(void) {
+    unsigned char code[] = {
+        0x48, 0x83, 0xec, 0x08,                /* sub rsp, 8 */
+        0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0,    /* mov rax, change_caller */
+        0xff, 0xd0,                            /* call rax */
+        0xb8, 1, 0, 0, 0,                      /* mov eax, 1 */
+        0x48, 0x83, 0xc4, 0x08, 0xc3,          /* add rsp, 8; ret */
+    };
+    void (*callee)(void) = change_caller;
+    memcpy(code + 6, &callee, 8);
+    waiting = anonymous(4096, RW);
+    memcpy(waiting, code, sizeof code);
+    mprotect(waiting, 4096, RX);
+    long sum = 0;
+    for (next_value = 0; next_value < 200; next_value++) sum = sum * 3 % 1000003 + ((function)waiting)(0);
+    printf("behind calls %ld\n", sum);
 }
 
 static void two_views(void) {
@@ -235,6 +262,7 @@ int main(int argc, char **argv) {
     in_place();
     next_instruction();
     flips();
+    behind_calls();
     two_views();
     by_kernel();
     again();
