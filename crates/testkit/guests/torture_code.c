@@ -1,6 +1,6 @@
 /* Code that changes under its own feet: written in place, in the same stretch, across a page
-   border, through a second mapping, by the kernel, by flipping rights, behind a call that is not back yet, by moving, unmapping and
-   mapping again; code on the stack; jumps into the middle of instructions; jumps to where there is no
+   border, through a second mapping, by the kernel, by flipping rights, behind a call that is not
+   back yet, by moving, unmapping and mapping again; code on the stack; jumps into the middle of instructions; jumps to where there is no
    code, between changes. */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -138,7 +138,6 @@ impl Draft {
             let distance = constant.wrapping_sub(self.emit.here() + 4) as u32;
             self.emit.raw(&distance.to_le_bytes());
         }
-        self.emit.raw(&[0x0f, 0xb7, 0xc1]); // movzx eax, cx
         self.table_jump();
     }
 

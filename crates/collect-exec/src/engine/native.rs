@@ -46,12 +46,13 @@ pub fn stands_apart(insn: &Instruction) -> bool {
 
 /// An operand whose address the cache cannot form, or a segment register that the engine needs itself.
 fn has_odd_operand(insn: &Instruction) -> bool {
-    if insn.memory_base() == Register::EIP {
+    // A register that is no operand is none.
+    let written = insn.op0_register() == Register::GS && insn.code() != Code::Pushq_GS;
+    if written || insn.memory_base() == Register::EIP {
         return true;
     }
     if insn.segment_prefix() != Register::GS {
-        // A register that is no operand is none.
-        return insn.op0_register() == Register::GS && insn.code() != Code::Pushq_GS;
+        return false;
     }
     let memory = (0..insn.op_count()).any(|i| insn.op_kind(i) == OpKind::Memory);
     let implied = !memory && (0..insn.op_count()).any(|i| is_implied(insn.op_kind(i)));
@@ -59,8 +60,7 @@ fn has_odd_operand(insn: &Instruction) -> bool {
     let narrow = memory && (insn.memory_base().is_gpr32() || insn.memory_index().is_gpr32());
     let moved = memory && insn.is_stack_instruction();
     let fixed = memory && (insn.is_ip_rel_memory_operand() || has_given_address(insn));
-    let written = insn.op0_register() == Register::GS && insn.code() != Code::Pushq_GS;
-    written || implied || narrow || moved || fixed
+    implied || narrow || moved || fixed
 }
 
 /// `mov` between rax, or a part of it, and an address of eight bytes in the instruction; and `xlat`, whose registers are given.

@@ -179,7 +179,8 @@ pub fn ends_with_calls(around: &dyn Surroundings) -> bool {
     around.traced() || around.counted()
 }
 
-fn is_call(insn: &Instruction) -> bool {
+/// Whether an instruction is a call. Not every one of that flow is: the decoder counts `syscall`, too.
+pub fn is_call(insn: &Instruction) -> bool {
     insn.is_call_near() || insn.is_call_near_indirect()
 }
 

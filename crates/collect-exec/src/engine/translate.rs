@@ -332,8 +332,7 @@ impl Draft {
                 self.leave(ExitKind::Unsupported, pc);
                 return;
             }
-            // Not every instruction of that flow is one: the decoder counts `syscall` too.
-            let calls = decoded.insn.is_call_near() || decoded.insn.is_call_near_indirect();
+            let calls = superblock::is_call(&decoded.insn);
             if calls && i != 0 && self.parts.is_empty() {
                 self.begins_inside(pc);
             }
@@ -369,7 +368,7 @@ impl Draft {
     /// A call that is traced is entered by itself through a save point of its own, which stands behind its
     /// code; who comes from the superblock has recorded it already.
     fn call_entry(&mut self, around: &mut dyn Surroundings, insns: &[Decoded]) {
-        let alone = around.traced() || around.counted();
+        let alone = superblock::ends_with_calls(around);
         let Some(call) = self.inside.first().copied().filter(|_| alone) else { return };
         let Some(last) = insns.iter().find(|d| d.insn.ip() == call.pc) else { return };
         let mut alone = vec![last.clone()];
@@ -493,7 +492,6 @@ impl Draft {
             FlowControl::IndirectBranch if insn.is_jmp_near_indirect() => {
                 self.spill_and_load(insn)?;
                 self.unsettle();
-                self.emit.raw(&[0x0f, 0xb7, 0xc1]); // movzx eax, cx
                 self.table_jump();
                 return Ok(Next::End);
             }
@@ -506,7 +504,6 @@ impl Draft {
                 let fix = self.call_pad(insn.next_ip());
                 self.push_return(around, fix, insn.next_ip())?;
                 self.unsettle();
-                self.emit.raw(&[0x0f, 0xb7, 0xc1]);
                 self.table_jump();
                 return Ok(Next::End);
             }
@@ -637,7 +634,6 @@ impl Draft {
             if let Some(target) = target {
                 self.jump_out(target);
             } else {
-                self.emit.raw(&[0x0f, 0xb7, 0xc1]); // movzx eax, cx
                 self.table_jump();
             }
         }
@@ -696,8 +692,9 @@ impl Draft {
         Ok(())
     }
 
-    /// Goes where rcx says, by the table.
+    /// Goes where rcx says, by the table; rax is spilled.
     pub fn table_jump(&mut self) {
+        self.emit.raw(&[0x0f, 0xb7, 0xc1]); // movzx eax, cx
         self.emit.keep_within(8);
         self.emit.raw(&[0x65, 0xff, 0x24, 0xc5]); // jmp gs:[rax*8+table]
         self.emit.raw(&JUMP_TABLE.to_le_bytes());
@@ -714,7 +711,7 @@ impl Draft {
         if drop != 0 {
             self.emit.save(at::SPILL_RAX, RAX);
             self.emit.save(at::SPILL_RCX, RCX);
-            self.emit.raw(&[0x59, 0x0f, 0xb7, 0xc1]); // pop rcx; movzx eax, cx
+            self.emit.raw(&[0x59]); // pop rcx
             // The slot below the stack pointer belongs to the program here, so no push.
             self.emit.raw(&[0x48, 0x8d, 0xa4, 0x24]); // lea rsp, [rsp+drop]
             self.emit.raw(&u32::from(drop).to_le_bytes());
