@@ -27,6 +27,18 @@ impl Clock {
         Self { start, rate: to.duration_since(from).as_nanos() * ONE / u128::from(ticks) }
     }
 
+    /// Its start, and its rate, for whoever reads what was stored when the clock is gone.
+    #[must_use]
+    pub fn parts(&self) -> (u64, u64) {
+        (self.start, u64::try_from(self.rate).unwrap_or(u64::MAX))
+    }
+
+    /// The clock of such parts.
+    #[must_use]
+    pub fn of((start, rate): (u64, u64)) -> Self {
+        Self { start, rate: rate.into() }
+    }
+
     /// Nanoseconds since the start.
     #[must_use]
     pub fn now(&self) -> u64 {

@@ -13,7 +13,9 @@ mod squeeze;
 mod writers;
 
 pub use aside::aside;
-pub use spool::{Aligned, Bytes, Hidden, Hurry, Left, Next, PAGE, Pen, Spool, Stored, remove};
+pub use spool::{
+    Aligned, Bytes, Found, Hidden, Hurry, Left, Next, PAGE, Pen, Spool, Stored, remove,
+};
 pub use writers::Writers;
 
 /// What a buffer is.

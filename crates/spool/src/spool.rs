@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstatvfs, open};
 use rustix::io::Errno;
 
-pub use left::{Bytes, Left, Next};
+pub use left::{Bytes, Found, Left, Next};
 pub use pen::{Aligned, Hurry, Pen, Stored};
 
 /// Entries, and buffers that are not squeezed, begin at multiples of this, which disks want.

@@ -76,6 +76,17 @@ pub struct Left {
     len: u64,
 }
 
+/// Where the next buffer of a spool is that was left behind.
+#[derive(Clone, Copy, Debug)]
+pub enum Found {
+    /// There.
+    Buffer(Label, Stored),
+    /// The first program ended like this, and there is no more.
+    End(ExitStatus),
+    /// There is no more, though more was taken.
+    Cut,
+}
+
 /// What comes next in a spool that was left behind.
 pub enum Next<'a> {
     /// A buffer.
@@ -134,18 +145,45 @@ impl Left {
     ///
     /// If the file cannot be read.
     pub fn next_entry(&mut self) -> io::Result<Next<'_>> {
+        let (label, stored) = match self.find()? {
+            Found::Buffer(label, stored) => (label, stored),
+            Found::End(status) => return Ok(Next::End(status)),
+            Found::Cut => return Ok(Next::Cut),
+        };
+        match self.bytes.buffer(&stored, label.len) {
+            Ok(bytes) => Ok(Next::Buffer(label, bytes)),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Next::Cut),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A buffer that was found.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bytes::buffer`].
+    pub fn read(&mut self, label: &Label, stored: &Stored) -> io::Result<&[u8]> {
+        self.bytes.buffer(stored, label.len)
+    }
+
+    /// Where the next entry is, without reading it.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn find(&mut self) -> io::Result<Found> {
         if self.at + PAGE > self.len {
-            return Ok(Next::Cut);
+            return Ok(Found::Cut);
         }
         let head = self.bytes.at(self.at, ENTRY_LEN as u64)?;
         let word = |i: usize| u32_at(head, 4 * i).unwrap_or(0);
         let number = |i: usize| u64_at(head, 16 + 8 * i).unwrap_or(0);
         let (len, sequence, size) = (number(0), number(1), number(2));
         if word(0) != ENTRY || number(4) != sum(&head[..48]) || sequence != self.sequence {
-            return Ok(Next::Cut);
+            return Ok(Found::Cut);
         }
         if word(1) == END {
-            return Ok(Next::End(ExitStatus::from_raw(word(2) as i32)));
+            return Ok(Found::End(ExitStatus::from_raw(word(2) as i32)));
         }
         let (form, start) = match number(3) {
             0 => (Form::Plain, PAGE),
@@ -154,13 +192,9 @@ impl Left {
         let label = Label { numbers: [word(1), word(2), word(3)], len };
         let start = self.at + start;
         let end = start.checked_add(size).filter(|end| *end <= self.len && len <= MOST_BUFFER);
-        let Some(end) = end else { return Ok(Next::Cut) };
+        let Some(end) = end else { return Ok(Found::Cut) };
         self.at = end.next_multiple_of(PAGE);
         self.sequence += 1;
-        match self.bytes.buffer(&Stored { start, len: size, form }, len) {
-            Ok(bytes) => Ok(Next::Buffer(label, bytes)),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Next::Cut),
-            Err(error) => Err(error),
-        }
+        Ok(Found::Buffer(label, Stored { start, len: size, form }))
     }
 }
