@@ -40,7 +40,7 @@ impl Packing {
         let often = if self.terminal { OFTEN } else { SELDOM };
         let since = self.started.elapsed();
         let early = self.said.map_or(since < PATIENCE, |said| said.elapsed() < often);
-        if self.words == Words::None || early || done >= all {
+        if self.words == Words::None || early || done == 0 || done >= all {
             return;
         }
         self.said = Some(Instant::now());

@@ -135,7 +135,8 @@ impl SpoolArgs {
             !is_broken_off()
         };
         let live = live.inline_by((program, args), sink, |config, sink| {
-            let (place, stop) = (asm::SpoolPlace { path, limit }, &*interrupt.stop);
+            let when = asm::Reads::Beside;
+            let (place, stop) = (asm::SpoolPlace { path, limit, when }, &*interrupt.stop);
             let (hurried, ended, progress) = (&mut hurry, &mut ended, &mut progress);
             let spooling = asm::Spooling { place, stop, hurried, ended, progress };
             asm::record_spooled(config, sink, spooling)

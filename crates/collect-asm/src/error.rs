@@ -104,6 +104,12 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// What was told cannot be read again.
+    #[error("what the recording noted beside the program's words cannot be used: {why}")]
+    Notes {
+        /// Why not.
+        why: &'static str,
+    },
     /// There are more threads than there is memory for.
     #[error("more than {most} threads and signal handlers run at once")]
     TooManyThreads {

@@ -33,6 +33,6 @@ pub use ichnos_rt::{Randomize, Word};
 
 pub use error::{Error, RecordError};
 pub use run::{
-    Choice, Config, Events, Outcome, Place as SpoolPlace, Spooling, When, drain, record,
-    record_spooled,
+    Choice, Config, Events, Left, Outcome, Packed, Place as SpoolPlace, Reads, Spooling, When,
+    drain, record, record_spooled,
 };

@@ -86,7 +86,7 @@ fn count_spooled(
         true
     };
     let spooling = asm::Spooling {
-        place: asm::SpoolPlace { path: path.to_owned(), limit },
+        place: asm::SpoolPlace { path: path.to_owned(), limit, when: asm::Reads::Beside },
         stop: &false.into(),
         hurried: &mut |_: &mut Counted| {},
         ended: &mut ended,
@@ -151,7 +151,11 @@ fn nobody_waits_for_a_reader_that_panics() {
     config.buffers = 6;
     for limit in [1, 1 << 30] {
         let spooling = asm::Spooling {
-            place: asm::SpoolPlace { path: folder.path().join("words.spool"), limit },
+            place: asm::SpoolPlace {
+                path: folder.path().join("words.spool"),
+                limit,
+                when: asm::Reads::Beside,
+            },
             stop: &false.into(),
             hurried: &mut |_: &mut Broken| {},
             ended: &mut |_: &mut Broken| Ok(()),

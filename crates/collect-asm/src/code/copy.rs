@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
 use ichnos_base::GuestVa;
@@ -102,6 +103,18 @@ pub(crate) struct Copy {
     pub(crate) ways: LaidWays,
     /// The copy that records nothing, if threads switch between the two.
     pub(crate) exec: Option<Switched>,
+    /// What it was made from, if it may have to be made again.
+    pub(crate) source: Option<Source>,
+}
+
+/// What a copy was made from.
+pub(crate) struct Source {
+    /// The image's file.
+    pub(crate) file: Vec<u8>,
+    /// How far from its own addresses it was loaded.
+    pub(crate) bias: u64,
+    /// Whether it is a library's: those call the program's tool.
+    pub(crate) of_library: bool,
 }
 
 /// P_exec, and what leads between it and P_inst.
@@ -183,6 +196,16 @@ impl Copy {
                 }
             }
         }
+    }
+
+    /// A number that is another one, most probably, if it is another copy: of its code, and of the blocks that it tells of.
+    pub(crate) fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.base, &self.code, self.blocks.len(), self.calls.len()).hash(&mut hasher);
+        for Block { entry, len, turns, code, .. } in &self.blocks {
+            (entry.0, len, turns, code).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     /// The address after the copy and its tables.
@@ -405,6 +428,7 @@ fn lay_out(
         ways,
         tool,
         exec,
+        source: None,
     })
 }
 

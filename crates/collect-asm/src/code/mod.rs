@@ -30,7 +30,7 @@ mod unwind;
 mod ways;
 
 pub use copy::{CodeSize, event_places};
-pub(crate) use copy::{Copy, Patch, Switched};
+pub(crate) use copy::{Copy, Patch, Source, Switched};
 pub(crate) use emit::{ENTERED, ENTERED_LEN, TAG};
 pub(crate) use flex::Payload;
 pub(crate) use hook::{ENOUGH as HOOKED, HOOK_LEN, Listed, NAME as FIND_OBJECT, hook};

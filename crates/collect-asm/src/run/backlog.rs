@@ -3,7 +3,12 @@
 //! The first full buffers stay in memory. While so many wait there, others go to a file on disk, squeezed, and are given back at
 //! once, so that threads do not wait for whoever reads. When the file takes no more, they stay in memory, too, until there are no
 //! more free buffers.
+//!
+//! If the trace is to be made *later*, few stay in memory, and then all go to the file, with what was told of them (`journal.rs`): it says
+//! everything then, and is left when the program has ended. Only if the file takes no more is anything read while the program lives.
 // SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod taker;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -13,25 +18,37 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ichnos_rt::Pool;
-use ichnos_spool::{Aligned, Bytes, Hidden, Hurry, Label, PAGE, Pen, Spool, Stored, Writers};
+use ichnos_flow::Level;
+use ichnos_rt::{Clock, Pool};
+use ichnos_spool::{Aligned, Bytes, Hidden, Hurry, Label, PAGE, Pen, Spool, Stored};
 
-use rustix::process::{Pid, Signal, kill_process};
-
+use self::taker::{Much, Taker};
+use super::journal::Put;
 use super::message::{Buffers, Message};
 
 /// How long nobody looks whether the program is to end.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Full buffers stay in memory until they are one in so many of all.
+/// Full buffers stay in memory until they are one in so many of all, if they are read beside the program.
 const KEPT: u32 = 2;
 
 /// Where the spool goes, if one is needed.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// The file. It has no name as soon as it is made.
+    /// The file. If its buffers are read beside the program, it has no name as soon as it is made.
     pub path: PathBuf,
     /// The most bytes it may have.
     pub limit: u64,
+    /// When it is read.
+    pub when: Reads,
+}
+
+/// When what lies in the spool is read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reads {
+    /// Also while the program lives.
+    Beside,
+    /// When somebody asks for it, to whom this note at the file's head says what it is.
+    Later(Vec<u8>),
 }
 
 /// What was told and not read.
@@ -57,6 +74,10 @@ struct State {
     has_room: bool,
     /// All was told.
     over: bool,
+    /// Nothing is read while there is room.
+    later: bool,
+    /// All is in the spool, which is left.
+    left: bool,
     /// The way back for buffers, as long as somebody reads.
     free: Option<Buffers>,
     /// The spool, for whoever reads.
@@ -105,6 +126,8 @@ impl Backlog {
             spooled: 0,
             has_room: true,
             over: false,
+            later: false,
+            left: false,
             free: Some(free),
             file: None,
             _hidden: None,
@@ -119,6 +142,11 @@ impl Backlog {
     /// Whether all was told.
     pub(super) fn is_over(&self) -> bool {
         self.lock().over
+    }
+
+    /// Whether all is left in the spool.
+    pub(super) fn is_left(&self) -> bool {
+        self.lock().left
     }
 
     /// How many bytes of full buffers wait.
@@ -140,17 +168,10 @@ impl Backlog {
     pub(super) fn take(
         self: &Arc<Self>,
         messages: Receiver<Message>,
-        place: Place,
+        (place, known): (Place, (Level, Clock)),
         stop: &AtomicBool,
     ) {
-        let mut taker = Taker {
-            backlog: Arc::clone(self),
-            place: Some(place),
-            open: HashMap::new(),
-            next: 0,
-            writers: None,
-            alive: HashMap::new(),
-        };
+        let mut taker = Taker::new(Arc::clone(self), place, known);
         loop {
             match messages.recv_timeout(PATIENCE) {
                 Ok(message) => {
@@ -158,7 +179,7 @@ impl Backlog {
                         break;
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => taker.keep_notes(Much::Enough),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if stop.load(Ordering::Relaxed) {
@@ -167,7 +188,7 @@ impl Backlog {
         }
         // Whoever tells hears that nobody takes any more.
         drop(messages);
-        taker.writers.into_iter().for_each(Writers::end);
+        taker.end();
         self.lock().over = true;
         self.more.notify_all();
     }
@@ -209,7 +230,8 @@ impl Backlog {
                 None => At::Memory,
             };
             let first = state.waiting.front().map(at).filter(|at| !matches!(at, At::Under));
-            if let Some(at) = first
+            let rests = reader == Reader::Aside && state.later;
+            if let Some(at) = first.filter(|_| !rests)
                 && let Some(entry) = state.waiting.pop_front()
             {
                 state.read = entry.filling;
@@ -232,13 +254,34 @@ impl Backlog {
         }
     }
 
+    /// Puts something into the spool.
+    fn write(&self, pen: &mut Pen, room: &mut Aligned, (number, job): (u64, Job), hurry: Hurry) {
+        let stored = match job {
+            Job::Full(full) => return self.write_full(pen, room, (number, full), hurry),
+            Job::Put(Put::Notes(notes)) => write_bytes(pen, room, (number, [NOTES, 0, 0]), &notes),
+            Job::Put(Put::File(nth, copy)) => copy.source.as_ref().is_some_and(|source| {
+                write_bytes(pen, room, (number, [FILE, nth, 0]), &source.file)
+            }),
+        };
+        if !stored {
+            self.lock().has_room = false;
+            self.more.notify_all();
+        }
+    }
+
     /// Puts a full buffer into the spool and gives it back; it stays where it is if there is no room.
-    fn write(&self, pen: &mut Pen, room: &mut Aligned, (number, full): (u64, Full), hurry: Hurry) {
-        let Full { filling, buffer, thread, len } = full;
+    fn write_full(
+        &self,
+        pen: &mut Pen,
+        room: &mut Aligned,
+        (number, full): (u64, Full),
+        hurry: Hurry,
+    ) {
+        let Full { filling, buffer, len } = full;
         // No buffer ends within a page.
         let whole = (len as usize).next_multiple_of(PAGE as usize);
         let bytes = &mut room.with_room(whole)[..whole];
-        let label = Label { numbers: [0, thread, buffer], len };
+        let label = Label { numbers: [WORDS, filling as u32, (filling >> 32) as u32], len };
         let read = self.pool.read(self.pool.layout().buffer(buffer), bytes);
         let stored = if read { pen.put(number, label, bytes, hurry).ok() } else { None };
         let mut state = self.lock();
@@ -259,116 +302,44 @@ impl Backlog {
     }
 }
 
+impl State {
+    /// Takes the spool's name away. Buffers are still read from it.
+    fn hide(&mut self, spool: &Spool) {
+        self._hidden = spool.hide().ok();
+    }
+}
+
 /// A full buffer on its way to the spool.
 #[derive(Clone, Copy, Debug)]
 struct Full {
     filling: u64,
     buffer: u32,
-    thread: u32,
     len: u64,
 }
 
-/// Who takes what the tracer tells.
-struct Taker {
-    backlog: Arc<Backlog>,
-    /// Where the spool goes, as long as there is none.
-    place: Option<Place>,
-    /// The fillings of buffers into which threads store.
-    open: HashMap<u32, u64>,
-    /// The number of the next one.
-    next: u64,
-    writers: Option<Writers<Full>>,
-    /// The processes of threads that live.
-    alive: HashMap<u32, u32>,
+/// What is on its way to the spool.
+enum Job {
+    Full(Full),
+    Put(Put),
 }
 
-impl Taker {
-    /// Takes a message; no if nobody reads.
-    fn take(&mut self, message: Message) -> bool {
-        match &message {
-            Message::Start { thread, start, .. } => drop(self.alive.insert(*thread, start.os_pid)),
-            Message::End { thread, .. } => drop(self.alive.remove(thread)),
-            _ => {}
-        }
-        let filling = self.filling(&message);
-        let backlog = Arc::clone(&self.backlog);
-        let mut state = backlog.lock();
-        if state.free.is_none() {
-            return false;
-        }
-        if let (Some(filling), &Message::Words { thread, buffer, to: len, last, .. }) =
-            (filling, &message)
-        {
-            state.bytes += if last { len } else { 0 };
-            let full = Full { filling, buffer, thread, len };
-            let at = match last && self.goes_to_disk(&mut state, filling) {
-                true => At::Under,
-                false => At::Memory,
-            };
-            state.fillings.insert(filling, at);
-            match at {
-                At::Under => self.writers.iter_mut().for_each(|writers| writers.give(full)),
-                _ => state.kept += u32::from(last),
-            }
-        }
-        state.waiting.push_back(Entry { message, filling });
-        drop(state);
-        backlog.more.notify_all();
-        true
-    }
+/// What an entry of the spool is: a buffer's words, with the number of their filling, notes, or the file of a copy, with its number.
+pub(super) const WORDS: u32 = 0;
+pub(super) const NOTES: u32 = 1;
+pub(super) const FILE: u32 = 2;
 
-    /// Ends the program.
-    fn kill(&self) {
-        for pid in self.alive.values() {
-            let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
-            // One that is gone needs no killing.
-            let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
-        }
-    }
-
-    /// The number of the filling that a message tells of.
-    fn filling(&mut self, message: &Message) -> Option<u64> {
-        let Message::Words { buffer, last, .. } = message else { return None };
-        let filling = *self.open.entry(*buffer).or_insert(self.next);
-        if filling == self.next {
-            self.next += 1;
-        }
-        if *last {
-            self.open.remove(buffer);
-        }
-        Some(filling)
-    }
-
-    /// Whether a buffer that has just been filled goes to disk; if it is the first, the spool is made.
-    fn goes_to_disk(&mut self, state: &mut State, filling: u64) -> bool {
-        let kept = self.backlog.pool.layout().buffers / KEPT;
-        if state.kept < kept || !state.has_room || state.read == Some(filling) {
-            return false;
-        }
-        if let Some(place) = self.place.take() {
-            let begun = self.begin(&place);
-            if let Ok((file, hidden)) = begun {
-                (state.file, state._hidden) = (Some(file), Some(hidden));
-            }
-        }
-        state.has_room = self.writers.is_some();
-        state.has_room
-    }
-
-    fn begin(&mut self, place: &Place) -> io::Result<(Bytes, Hidden)> {
-        let spool = Spool::create(&place.path, &[], place.limit)?;
-        let file = Bytes::open(&place.path);
-        let writers = Writers::start(&spool, 0, || {
-            let (backlog, mut room) = (Arc::clone(&self.backlog), Aligned::default());
-            move |pen: &mut Pen, number, full, hurry| {
-                backlog.write(pen, &mut room, (number, full), hurry);
-            }
-        });
-        let hidden = spool.hide()?;
-        let file = file?;
-        self.writers = writers;
-        Ok((file, hidden))
-    }
+/// Puts bytes into the spool; whether they are there.
+fn write_bytes(
+    pen: &mut Pen,
+    room: &mut Aligned,
+    (number, numbers): (u64, [u32; 3]),
+    bytes: &[u8],
+) -> bool {
+    let whole = bytes.len().next_multiple_of(PAGE as usize);
+    let pages = &mut room.with_room(whole)[..whole];
+    pages[..bytes.len()].copy_from_slice(bytes);
+    let label = Label { numbers, len: bytes.len() as u64 };
+    pen.put(number, label, pages, Hurry::None).is_ok()
 }
 
 /// What a reader has before it.

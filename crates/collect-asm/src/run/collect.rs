@@ -37,7 +37,8 @@ pub(super) const MANY: u64 = 1 << 20;
 /// Turns messages into records and events.
 pub(crate) struct Collector<'a, S: Sink> {
     told: Told<'a, S>,
-    pool: Arc<Pool>,
+    /// The memory that is stored into, unless that is gone: all words come with messages then.
+    pool: Option<Arc<Pool>>,
     processes: HashMap<u32, Process>,
     threads: HashMap<u32, Thread>,
     /// The words that are being read.
@@ -137,7 +138,11 @@ pub(super) type Result<T, E> = std::result::Result<T, RecordError<E>>;
 
 impl<'a, S: Sink> Collector<'a, S> {
     /// A collector for a sink that has begun.
-    pub(crate) fn new(sink: &'a mut S, pool: Arc<Pool>, (config, clock): (&Config, Clock)) -> Self {
+    pub(crate) fn new(
+        sink: &'a mut S,
+        pool: Option<Arc<Pool>>,
+        (config, clock): (&Config, Clock),
+    ) -> Self {
         let records = Vec::with_capacity(2 * BATCH);
         let plan = Plan::new(config, clock);
         let made = match () {
@@ -262,16 +267,19 @@ impl<'a, S: Sink> Collector<'a, S> {
         Ok(self.told.go_on)
     }
 
-    /// What is left is not read: ends all threads where they were known to be.
-    pub(crate) fn break_off(&mut self) -> Result<(), S::Error> {
-        let mut left: Vec<_> = self.threads.drain().collect();
-        left.sort_unstable_by_key(|(thread, _)| *thread);
-        for (thread, mut state) in left {
-            let gap = Event::Gap { reason: GapReason::Overflow, insns: None, skipped: None };
-            self.told.event(thread, Some(&mut state), &gap)?;
-            self.told.event(thread, Some(&mut state), &Event::ThreadEnd(EndStatus::Unknown))?;
-        }
-        Ok(())
+    /// What is left is not read, for this reason: ends all threads where they were known to be.
+    pub(crate) fn break_off(&mut self, reason: GapReason) -> Result<(), S::Error> {
+        let mut left: Vec<u32> = self.threads.keys().copied().collect();
+        left.sort_unstable();
+        left.into_iter().try_for_each(|thread| self.lose(thread, reason))
+    }
+
+    /// What else a thread did is not read, for this reason: ends it where it was known to be.
+    pub(crate) fn lose(&mut self, thread: u32, reason: GapReason) -> Result<(), S::Error> {
+        let Some(mut state) = self.threads.remove(&thread) else { return Ok(()) };
+        let gap = Event::Gap { reason, insns: None, skipped: None };
+        self.told.event(thread, Some(&mut state), &gap)?;
+        self.told.event(thread, Some(&mut state), &Event::ThreadEnd(EndStatus::Unknown))
     }
 
     /// Ends all threads whose end nobody saw, and the trace. Answers how many instructions
@@ -445,10 +453,10 @@ impl<'a, S: Sink> Collector<'a, S> {
             return Ok(());
         }
         let Some(of) = state.lanes.get_mut(&lane) else { return Ok(()) };
-        let base = self.pool.layout().buffer(buffer);
+        let pool = self.pool.as_ref();
         let read = |at: u64, into: &mut [u8]| match words {
             Some(words) => copy(words, at, into),
-            None => self.pool.read(base + at, into),
+            None => pool.is_some_and(|pool| pool.read(pool.layout().buffer(buffer) + at, into)),
         };
         if of.buffer == buffer {
             // What was interrupted has stored more since.

@@ -13,7 +13,7 @@ use ichnos_flow::Options;
 use super::Config;
 use super::setup::bias;
 use crate::Error;
-use crate::code::{Copy, Form, Image, Loading, Plot, Tool, may_have_notes, symbol};
+use crate::code::{Copy, Form, Image, Loading, Plot, Source, Tool, may_have_notes, symbol};
 
 /// A file as it was at a time.
 type File = (PathBuf, Option<SystemTime>);
@@ -83,7 +83,8 @@ impl Copies {
         let tool = Tool::of(&link);
         let switching = manner.config.switching(|name| found.get(name).copied());
         let how = (manner.options, manner.form);
-        let copy = Copy::new((&image, bias, plot), how, (switching, tool))?;
+        let mut copy = Copy::new((&image, bias, plot), how, (switching, tool))?;
+        copy.source = source(&link, (bias, false), manner.config);
         let copy = (!copy.blocks.is_empty()).then(|| Arc::new(copy));
         self.made.insert(key, copy.clone());
         Ok(copy)
@@ -105,7 +106,8 @@ impl Copies {
         let found = self.functions(path, (image, *bias), manner.config);
         let switching = manner.config.switching(|name| found.get(name).copied());
         let how = (manner.options, manner.form);
-        let copy = Copy::new((image, *bias, plot), how, (switching, tool.cloned()))?;
+        let mut copy = Copy::new((image, *bias, plot), how, (switching, tool.cloned()))?;
+        copy.source = source(path, (*bias, true), manner.config);
         let copy = (!copy.blocks.is_empty()).then(|| Arc::new(copy));
         self.made.insert(key, copy.clone());
         Ok(copy)
@@ -147,6 +149,12 @@ impl Copies {
             None => Ok(()),
         }
     }
+}
+
+/// What a copy was made from, if somebody may have to make it again when the file has become another one.
+fn source(path: &Path, (bias, of_library): (u64, bool), config: &Config) -> Option<Source> {
+    let file = config.keeps_files.then(|| fs::read(path).ok()).flatten()?;
+    Some(Source { file, bias, of_library })
 }
 
 fn time(path: &Path) -> Option<SystemTime> {

@@ -21,14 +21,14 @@ const NOT_FOLLOWED: &str = "[not followed]";
 /// A mapping.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mapped {
-    start: u64,
-    len: u64,
-    protection: Protection,
-    kind: MapKind,
-    offset: u64,
-    bias: u64,
-    path: String,
-    build_id: Vec<u8>,
+    pub(super) start: u64,
+    pub(super) len: u64,
+    pub(super) protection: Protection,
+    pub(super) kind: MapKind,
+    pub(super) offset: u64,
+    pub(super) bias: u64,
+    pub(super) path: String,
+    pub(super) build_id: Vec<u8>,
 }
 
 impl Mapped {

@@ -98,6 +98,27 @@ pub(crate) enum Message {
 }
 
 impl Message {
+    /// Whose it is; nothing if it is a process's.
+    pub(crate) const fn thread(&self) -> Option<u32> {
+        Some(match self {
+            Self::Program { .. } => return None,
+            Self::Start { thread, .. }
+            | Self::Exec { thread, .. }
+            | Self::Library { thread, .. }
+            | Self::Words { thread, .. }
+            | Self::Create { thread, .. }
+            | Self::Signal { thread, .. }
+            | Self::SignalReturn { thread, .. }
+            | Self::Left { thread, .. }
+            | Self::Rests { thread, .. }
+            | Self::Stamp { thread, .. }
+            | Self::Maps { thread, .. }
+            | Self::Turnover { thread, .. }
+            | Self::Handle { thread, .. }
+            | Self::End { thread, .. } => *thread,
+        })
+    }
+
     /// The buffer that is done with when the message is.
     pub(crate) const fn emptied(&self) -> Option<u32> {
         match self {

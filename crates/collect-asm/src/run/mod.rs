@@ -16,7 +16,9 @@ mod follow;
 mod halt;
 mod handler;
 mod images;
+mod journal;
 mod kernel;
+mod left;
 mod library;
 mod loading;
 mod maps;
@@ -44,10 +46,11 @@ use ichnos_rt::{Clock, Layout, Pool, Randomize, times_of_children};
 
 use crate::code::Form;
 use crate::{CodeSize, Error, RecordError};
-pub use backlog::Place;
+pub use backlog::{Place, Reads};
 pub use choice::{Choice, Events, When};
 use collect::Collector;
 use follow::Tracer;
+pub use left::{Left, Packed};
 use message::{Buffers, Listener};
 pub use spooled::{Spooling, record_spooled};
 
@@ -75,6 +78,8 @@ pub struct Config {
     pub buffers: u32,
     /// What is recorded, if not everything.
     pub choice: Option<Choice>,
+    /// Whether the files of programs and libraries are kept, from which their copies are made.
+    keeps_files: bool,
 }
 
 impl Config {
@@ -88,6 +93,7 @@ impl Config {
             one_by_one: true,
             buffers: LAYOUT.buffers,
             choice: None,
+            keeps_files: false,
         }
     }
 }
@@ -104,6 +110,8 @@ pub struct Outcome {
     pub raw_bytes: u64,
     /// How many of them went to disk before they were read.
     pub spooled: u64,
+    /// Whether all is left in the spool, for whoever makes the trace of it.
+    pub left: bool,
     /// How often a thread had to wait for a free buffer.
     pub waits: u64,
     /// Noted functions that could not be copied and were not traced.
@@ -128,7 +136,7 @@ pub fn record<S: Sink>(config: &Config, sink: &mut S) -> Result<Outcome, RecordE
     let (give, freed) = channel();
     run((config, form(config, sink), clock), Listener::Collector { tell, freed }, |pool| {
         let free = Buffers::new(give);
-        let mut collector = Collector::new(sink, pool, (config, clock));
+        let mut collector = Collector::new(sink, Some(pool), (config, clock));
         for message in messages {
             if !collector.message(&message, None)? {
                 break;
@@ -191,6 +199,7 @@ fn run<E>(
             insns,
             raw_bytes: traced.raw_bytes,
             spooled: 0,
+            left: false,
             waits: traced.waits,
             left_out: traced.left_out,
             code: traced.code,

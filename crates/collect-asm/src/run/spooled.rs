@@ -1,6 +1,7 @@
 //! Recording by way of a spool: the program does not wait for whoever reads what it stores, as long as there is room.
 //!
-//! While the program lives its words are read at a low priority; when it has ended, or there is no more room, as fast as that goes.
+//! While the program lives its words are read at a low priority; when it has ended, or there is no more room, as fast as that goes. If
+//! they are to be read later, all is left in the spool.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::sync::Arc;
@@ -8,11 +9,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use ichnos_base::Sink;
+use ichnos_base::{GapReason, Sink};
 use ichnos_rt::Clock;
 use ichnos_spool::aside;
 
-use super::backlog::{Backlog, Desk, Place, Reader};
+use super::backlog::{Backlog, Desk, Place, Reader, Reads};
 use super::collect::{Collector, Result as Read};
 use super::message::{Buffers, Listener};
 use super::{Config, Outcome, form, run};
@@ -55,14 +56,17 @@ where
     let clock = Clock::start();
     let (tell, messages) = channel();
     let (give, freed) = channel();
-    let (form, mut spooled) = (form(config, sink), 0);
+    let later = matches!(spooling.place.when, Reads::Later(_));
+    let config = &Config { keeps_files: later, ..config.clone() };
+    let (form, mut spooled, mut left) = (form(config, sink), 0, false);
     let listener = Listener::Collector { tell, freed };
     let outcome = run((config, form, clock), listener, |pool| {
         let Spooling { place, stop, hurried, ended, progress } = spooling;
         let backlog = Backlog::new(Arc::clone(&pool), Buffers::new(give));
-        let collector = Collector::new(sink, pool, (config, clock));
+        let known = (config.level, clock);
+        let collector = Collector::new(sink, Some(pool), (config, clock));
         thread::scope(|scope| {
-            let taker = scope.spawn(|| backlog.take(messages, place, stop));
+            let taker = scope.spawn(|| backlog.take(messages, (place, known), stop));
             let mut reading = Reading { backlog: &backlog, collector, desk: Desk::default() };
             let reader = ReaderGone(&backlog);
             let read = reading.beside(hurried);
@@ -73,15 +77,16 @@ where
             }
             // It ends when all was told, or nobody reads.
             drop(taker.join());
-            if read? {
+            spooled = backlog.spooled();
+            left = backlog.is_left();
+            if read? && !left {
                 ended(reading.collector.sink()).map_err(RecordError::Sink)?;
                 reading.behind(progress)?;
             }
-            spooled = backlog.spooled();
-            reading.collector.finish()
+            if left { Ok(0) } else { reading.collector.finish() }
         })
     })?;
-    Ok(Outcome { spooled, ..outcome })
+    Ok(Outcome { spooled, left, ..outcome })
 }
 
 /// If nobody reads any more, for whatever reason, nobody waits for that.
@@ -131,7 +136,7 @@ where
         let all = self.backlog.bytes();
         while let Some(true) = self.one(Reader::Behind)? {
             if !progress(all - self.backlog.bytes().min(all), all) {
-                return self.collector.break_off();
+                return self.collector.break_off(GapReason::Overflow);
             }
         }
         Ok(())

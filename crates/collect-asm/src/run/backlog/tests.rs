@@ -23,6 +23,10 @@ struct Example {
 }
 
 fn example(name: &str, limit: u64) -> Example {
+    example_of(name, limit, Reads::Beside)
+}
+
+fn example_of(name: &str, limit: u64, when: Reads) -> Example {
     let layout = Layout { contexts: 1, buffers: BUFFERS, buffer_len: LEN };
     let pool = Arc::new(Pool::new(layout).unwrap());
     let (give, freed) = channel();
@@ -31,9 +35,11 @@ fn example(name: &str, limit: u64) -> Example {
     let (tell, messages) = channel();
     let taking = Arc::clone(&backlog);
     let taker = thread::spawn(move || {
-        let place = Place { path: path.clone(), limit };
-        taking.take(messages, place, &AtomicBool::new(false));
-        assert!(!path.exists(), "the spool has a name");
+        let place = Place { path: path.clone(), limit, when };
+        let known = (Level::Flow, Clock::of((0, 1)));
+        taking.take(messages, (place, known), &AtomicBool::new(false));
+        assert_eq!(path.exists(), taking.is_left(), "the spool has a name if it is left");
+        let _ = std::fs::remove_file(path);
     });
     Example { pool, backlog, tell: Some(tell), freed, taker }
 }
@@ -164,4 +170,39 @@ fn whoever_waits_hears_that_nobody_reads() {
     });
     assert!(ends);
     example.taker.join().unwrap();
+}
+
+/// What is to be read later is left alone, and all of it is in the spool.
+#[test]
+fn what_is_read_later_is_left() {
+    let mut example = example_of("later", 1 << 30, Reads::Later(b"a note".to_vec()));
+    let backlog = Arc::clone(&example.backlog);
+    let reader = thread::spawn(move || {
+        let read = backlog.read(Reader::Aside, &mut Desk::default(), |_, _| ());
+        (read.unwrap().is_none(), backlog.is_over())
+    });
+    let mut buffers: VecDeque<u32> = (0..BUFFERS).collect();
+    for number in 0..40 {
+        let buffer = buffers.pop_front().or_else(|| example.freed()).expect("a buffer comes back");
+        example.store(buffer, number, (LEN, true));
+    }
+    example.end();
+    assert_eq!(reader.join().unwrap(), (true, true), "somebody read what was to be left");
+    assert!(example.backlog.is_left());
+    assert_eq!(example.backlog.spooled(), 40 * LEN);
+    example.taker.join().unwrap();
+}
+
+/// If it is little, or there is no room for it, it is read all the same.
+#[test]
+fn what_finds_no_room_is_read() {
+    for (name, limit, count) in [("few", 1 << 30, BUFFERS - 1), ("no-room", 4 * PAGE, BUFFERS)] {
+        let mut example = example_of(name, limit, Reads::Later(Vec::new()));
+        (0..count).for_each(|buffer| example.store(buffer, buffer.into(), (LEN, true)));
+        example.end();
+        assert!(!example.backlog.is_left());
+        let rest: Vec<u32> = example.rest().into_iter().map(|(number, _)| number).collect();
+        assert_eq!(rest, (0..count).collect::<Vec<_>>());
+        example.taker.join().unwrap();
+    }
 }
