@@ -44,6 +44,7 @@ mod spooling;
 mod subject;
 mod switcher;
 mod tool;
+mod unpacked;
 mod verbs;
 
 use std::process::ExitCode;
@@ -95,7 +96,7 @@ enum Verb {
     Dump(dump::Args),
     /// Check a trace against every rule that a true trace obeys.
     Check(check::Args),
-    /// Make the trace of a recording whose packing did not end.
+    /// Make the trace of a recording that is not packed yet.
     Pack(pack::Args),
     /// Copy all that is whole out of a damaged or truncated trace.
     Salvage(salvage::Args),
