@@ -34,6 +34,7 @@ mod locality_models;
 mod names;
 mod output;
 mod packing;
+mod pattern;
 mod profile;
 mod profiling;
 mod progress;
@@ -46,6 +47,7 @@ mod switcher;
 mod tool;
 mod unpacked;
 mod verbs;
+mod whole;
 
 use std::process::ExitCode;
 
