@@ -6,9 +6,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ffi::OsStr;
 use std::ops::Range;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
@@ -18,6 +16,7 @@ use ichnos_base::{
 use ichnos_trace::{Options, Provenance};
 
 use crate::output::TraceFile;
+use crate::pattern::{is_pattern, named};
 
 /// Where a trace goes.
 pub enum Traces {
@@ -68,7 +67,7 @@ struct Mapped {
 impl Traces {
     /// By the name that a user gave: `%p` stands for the number of a process.
     pub fn new(path: PathBuf, options: Options) -> Self {
-        if path.as_os_str().as_bytes().windows(2).any(|two| two == b"%p") {
+        if is_pattern(&path) {
             Self::Each(Box::new(Each {
                 pattern: path,
                 options,
@@ -102,21 +101,6 @@ impl Traces {
             }
         }
     }
-}
-
-/// A pattern with a process's number in the place of each `%p`.
-fn named(pattern: &OsStr, number: &str) -> PathBuf {
-    let (mut name, mut rest) = (Vec::new(), pattern.as_bytes());
-    while let [first, tail @ ..] = rest {
-        if let [b'%', b'p', tail @ ..] = rest {
-            name.extend(number.bytes());
-            rest = tail;
-        } else {
-            name.push(*first);
-            rest = tail;
-        }
-    }
-    PathBuf::from(std::ffi::OsString::from_vec(name))
 }
 
 impl Each {
@@ -315,17 +299,5 @@ impl Sink for Traces {
             Self::One(file) => file.finish(),
             Self::Each(each) => each.files.values_mut().try_for_each(|own| own.file.finish()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_place_of_the_number_is_filled() {
-        let name = |pattern: &str| named(OsStr::new(pattern), "12");
-        assert_eq!(name("a.%p.ichnos"), PathBuf::from("a.12.ichnos"));
-        assert_eq!(name("%p/%p%%"), PathBuf::from("12/12%%"));
     }
 }

@@ -5,7 +5,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,7 @@ use ichnos_trace::{Condition, Reader};
 
 use crate::erase::AnySink;
 use crate::spooling::spool_of;
+use crate::whole::{self, There, Whole};
 
 /// An open trace.
 pub struct Input {
@@ -27,8 +28,17 @@ pub struct Input {
 }
 
 enum Kind {
-    Trace(Box<Reader>),
+    Trace(Box<Trace>),
     Foreign(Box<AnySource>),
+}
+
+/// An open `.ichnos` file.
+pub struct Trace {
+    pub reader: Reader,
+    /// The file that is read: not the one that was named if that was not packed.
+    pub file: PathBuf,
+    /// How long it is.
+    pub bytes: u64,
 }
 
 /// Which part of a trace to drive, and how.
@@ -50,38 +60,44 @@ impl Input {
             let source = open_foreign(path, format, options).with_context(place)?;
             return Ok(Self { path: path.to_owned(), kind: Kind::Foreign(Box::new(source)) });
         }
-        let head = head(path).with_context(place)?;
-        if let Some(format) = recognise(path, &head) {
+        if let Some(format) = head(path).ok().and_then(|head| recognise(path, &head)) {
             let source = open_foreign(path, format, options).with_context(place)?;
             return Ok(Self { path: path.to_owned(), kind: Kind::Foreign(Box::new(source)) });
         }
-        let reader = Reader::open(path).with_context(place)?;
-        say_if_unfinished(path, &reader)?;
-        Ok(Self { path: path.to_owned(), kind: Kind::Trace(Box::new(reader)) })
-    }
-
-    /// Opens an `.ichnos` file, likewise.
-    pub fn trace(path: &Path) -> Result<Reader> {
-        let reader = head(path)
-            .map_err(anyhow::Error::from)
-            .and_then(|_| Ok(Reader::open(path)?))
-            .with_context(|| path.display().to_string())?;
-        say_if_unfinished(path, &reader)?;
-        Ok(reader)
+        Ok(Self { path: path.to_owned(), kind: Kind::Trace(Box::new(Trace::open(path)?)) })
     }
 
     /// The `.ichnos` file, if it is one.
     pub fn reader(&self) -> Option<&Reader> {
         match &self.kind {
-            Kind::Trace(reader) => Some(reader),
+            Kind::Trace(trace) => Some(&trace.reader),
             Kind::Foreign(_) => None,
+        }
+    }
+
+    /// The `.ichnos` file that is read, which must not be written meanwhile.
+    pub fn file(&self) -> Option<&Path> {
+        match &self.kind {
+            Kind::Trace(trace) => Some(&trace.file),
+            Kind::Foreign(_) => None,
+        }
+    }
+
+    /// How many bytes it has.
+    pub fn bytes(&self) -> Result<u64> {
+        match &self.kind {
+            Kind::Trace(trace) => Ok(trace.bytes),
+            Kind::Foreign(_) => {
+                let found = std::fs::metadata(&self.path);
+                Ok(found.with_context(|| self.path.display().to_string())?.len())
+            }
         }
     }
 
     /// How many instructions there are, if that is known beforehand.
     pub fn insns(&self) -> Option<u64> {
         match &self.kind {
-            Kind::Trace(reader) => Some(reader.totals().insns),
+            Kind::Trace(trace) => Some(trace.reader.totals().insns),
             Kind::Foreign(_) => None,
         }
     }
@@ -89,7 +105,7 @@ impl Input {
     /// What each thread must count to, if the file says so.
     pub fn promised(&self) -> Vec<(ThreadId, Totals)> {
         match &self.kind {
-            Kind::Trace(reader) => reader.threads().iter().map(|t| (t.id, t.totals)).collect(),
+            Kind::Trace(trace) => trace.reader.threads().iter().map(|t| (t.id, t.totals)).collect(),
             Kind::Foreign(_) => Vec::new(),
         }
     }
@@ -97,7 +113,7 @@ impl Input {
     /// Whether the trace may end before its program did.
     pub fn unfinished(&self) -> bool {
         match &self.kind {
-            Kind::Trace(reader) => *reader.condition() != Condition::Complete,
+            Kind::Trace(trace) => *trace.reader.condition() != Condition::Complete,
             Kind::Foreign(_) => false,
         }
     }
@@ -108,9 +124,10 @@ impl Input {
     pub fn drive_before(&mut self, part: &Part, sink: &mut AnySink<'_>) -> Result<()> {
         let place = self.path.display().to_string();
         match (&self.kind, &part.insns) {
-            (Kind::Trace(reader), Some(insns)) if insns.start > 0 => {
-                finish(Replay::new(reader).insns(0..insns.start).drive(&mut { sink }), &place)
-            }
+            (Kind::Trace(trace), Some(insns)) if insns.start > 0 => finish(
+                Replay::new(&trace.reader).insns(0..insns.start).drive(&mut { sink }),
+                &place,
+            ),
             _ => Ok(()),
         }
     }
@@ -119,8 +136,8 @@ impl Input {
     pub fn drive(&mut self, part: &Part, sink: &mut AnySink<'_>) -> Result<()> {
         let place = self.path.display().to_string();
         match &mut self.kind {
-            Kind::Trace(reader) => {
-                let mut replay = Replay::new(reader).order(part.order);
+            Kind::Trace(trace) => {
+                let mut replay = Replay::new(&trace.reader).order(part.order);
                 if !part.threads.is_empty() {
                     replay = replay.threads(part.threads.iter().copied());
                 }
@@ -134,6 +151,39 @@ impl Input {
                 finish(source.drive(&mut sink), &place)
             }
         }
+    }
+}
+
+impl Trace {
+    /// Opens an `.ichnos` file: packs it first if it is not packed yet, and says so if it ends early all the same.
+    pub fn open(path: &Path) -> Result<Self> {
+        let place = || path.display().to_string();
+        let there = match head(path) {
+            Ok(head) if whole::is_spool(&head) => Err(There::Spool),
+            Ok(head) if head.is_empty() => Err(There::Nothing),
+            Ok(_) => Ok(Reader::open(path).with_context(place)?),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(There::Nothing),
+            Err(error) => return Err(error).with_context(place),
+        };
+        let whole = match &there {
+            Ok(reader) if *reader.condition() == Condition::Complete => {
+                whole::say_if_more(path);
+                None
+            }
+            Ok(reader) => whole::of(path, There::Begun(reader))?,
+            Err(there) => whole::of(path, *there)?,
+        };
+        let file = whole.as_ref().map_or(path, Whole::path);
+        let reader = match there {
+            Ok(reader) if whole.is_none() => reader,
+            _ => {
+                head(file).with_context(place)?;
+                Reader::open(file).with_context(place)?
+            }
+        };
+        say_if_unfinished(path, &reader)?;
+        let bytes = std::fs::metadata(file).with_context(place)?.len();
+        Ok(Self { reader, file: file.to_owned(), bytes })
     }
 }
 
@@ -169,11 +219,13 @@ fn say_if_unfinished(path: &Path, reader: &Reader) -> Result<()> {
         return Ok(());
     }
     let (place, threads) = (path.display(), reader.threads().len());
-    if threads == 0 && spool_of(path).exists() {
-        bail!("{place}: it is not packed yet: `ichnos pack {place}` makes the trace");
-    }
     if threads == 0 {
-        bail!("{place}: the file ends early, before the first part of a thread was whole");
+        let spool = spool_of(Path::new(path.file_name().unwrap_or_default()));
+        bail!(
+            "{place}: the file ends early, before the first part of a thread was whole; if it was recorded with `--spool FOLDER`, \
+             name FOLDER/{} instead",
+            spool.display()
+        );
     }
     let insns = thousands(reader.totals().insns);
     let threads = if threads == 1 { "1 thread".into() } else { format!("{threads} threads") };
@@ -205,7 +257,7 @@ fn head(path: &Path) -> std::io::Result<Vec<u8>> {
 
 /// The foreign format of a file, unless it is one of ours.
 fn recognise(path: &Path, head: &[u8]) -> Option<Format> {
-    if head.starts_with(b"iChnos") {
+    if head.starts_with(b"iChnos") || whole::is_spool(head) {
         return None;
     }
     Format::from_path(path).or_else(|| Format::from_contents(head))

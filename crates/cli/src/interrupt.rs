@@ -2,8 +2,8 @@
 //! finished and not torn; and which of them it was, for the exit status.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -14,6 +14,8 @@ pub struct Interrupt {
     pub stop: Arc<AtomicBool>,
     /// The signal that came last; 0 if none did.
     signal: Arc<AtomicUsize>,
+    /// Whether nobody looks at the flag any more.
+    past: Arc<AtomicBool>,
 }
 
 impl Interrupt {
@@ -35,9 +37,13 @@ impl Interrupt {
 /// ignored, for ichnos and for the program that it runs.
 pub fn flag() -> Result<Interrupt> {
     let (stop, which) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let past = Arc::new(AtomicBool::new(false));
     let ignored = ignored();
     for signal in [SIGINT, SIGTERM].into_iter().filter(|s| ignored >> (s - 1) & 1 == 0) {
-        signal_hook::flag::register_conditional_shutdown(signal, 2, Arc::clone(&stop))
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&past))
+            .and_then(|_| {
+                signal_hook::flag::register_conditional_shutdown(signal, 2, Arc::clone(&stop))
+            })
             .and_then(|_| {
                 let number = signal.unsigned_abs() as usize;
                 signal_hook::flag::register_usize(signal, Arc::clone(&which), number)
@@ -45,7 +51,24 @@ pub fn flag() -> Result<Interrupt> {
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .with_context(|| format!("cannot listen for signal {signal}"))?;
     }
-    Ok(Interrupt { stop, signal: which })
+    Ok(Interrupt { stop, signal: which, past })
+}
+
+/// Does work that looks at the flag, before other work that does not: an interrupt then ends the process as if
+/// nobody had ever listened. Whether one came is said, too.
+pub fn during<T>(work: impl FnOnce(&AtomicBool) -> T) -> Result<(T, bool)> {
+    static INTERRUPT: OnceLock<Interrupt> = OnceLock::new();
+    let interrupt = match INTERRUPT.get() {
+        Some(known) => known,
+        None => {
+            let new = flag()?;
+            INTERRUPT.get_or_init(|| new)
+        }
+    };
+    interrupt.past.store(false, Ordering::SeqCst);
+    let done = work(&interrupt.stop);
+    interrupt.past.store(true, Ordering::SeqCst);
+    Ok((done, interrupt.is_set()))
 }
 
 /// The signals that are ignored, as bits; none if the system does not say.

@@ -229,7 +229,7 @@ fn report_dropped(outcome: &Outcome) {
 fn report_unpacked(spool: &Path, trace: &Path) {
     let bytes = spool.metadata().map_or(0, |found| found.len());
     eprintln!(
-        "ichnos: {}: {} bytes stored, not packed yet: `ichnos pack {}` makes the trace",
+        "ichnos: {}: {} bytes stored, not packed yet: `ichnos pack {}` makes the trace, or the first verb that reads it",
         spool.display(),
         thousands(bytes),
         if spool_of(trace) == spool { trace } else { spool }.display(),

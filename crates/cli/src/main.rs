@@ -34,6 +34,7 @@ mod locality_models;
 mod names;
 mod output;
 mod packing;
+mod pattern;
 mod profile;
 mod profiling;
 mod progress;
@@ -44,7 +45,9 @@ mod spooling;
 mod subject;
 mod switcher;
 mod tool;
+mod unpacked;
 mod verbs;
+mod whole;
 
 use std::process::ExitCode;
 
@@ -95,7 +98,7 @@ enum Verb {
     Dump(dump::Args),
     /// Check a trace against every rule that a true trace obeys.
     Check(check::Args),
-    /// Make the trace of a recording whose packing did not end.
+    /// Make the trace of a recording that is not packed yet.
     Pack(pack::Args),
     /// Copy all that is whole out of a damaged or truncated trace.
     Salvage(salvage::Args),

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use ichnos_base::ThreadId;
 use ichnos_convert::{Format, ReadOptions, Repeats, WriteOptions};
 
+use super::cut::refuse_same;
 use crate::count;
 use crate::erase::Erase;
 use crate::exit::Ending;
@@ -78,6 +79,9 @@ pub fn run(args: Args) -> Result<Ending> {
     let mut reading = ReadOptions::default();
     reading.repeats = repeats;
     let mut input = Input::open(&args.file, args.from, &reading)?;
+    if let Some(file) = input.file() {
+        refuse_same(file, &args.output)?;
+    }
     let part = Part {
         threads: args.thread.map(ThreadId).into_iter().collect(),
         insns: args.range.clone(),

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use ichnos_base::ThreadId;
@@ -12,8 +12,9 @@ use ichnos_trace::Writer;
 
 use crate::count;
 use crate::exit::Ending;
-use crate::input::Input;
+use crate::input::Trace;
 use crate::output::WriteArgs;
+use crate::whole::is_same;
 
 /// Copy a part of a trace.
 ///
@@ -47,7 +48,7 @@ pub struct Args {
 
 /// Runs the verb.
 pub fn run(args: Args) -> Result<Ending> {
-    let reader = Input::trace(&args.file)?;
+    let Trace { reader, file, .. } = Trace::open(&args.file)?;
     let all = Cut::default();
     let cut = Cut {
         threads: args.thread.iter().copied().map(ThreadId).collect(),
@@ -55,6 +56,7 @@ pub fn run(args: Args) -> Result<Ending> {
         time: args.time.clone().unwrap_or(all.time),
     };
     refuse_same(&args.file, &args.output)?;
+    refuse_same(&file, &args.output)?;
     let place = || args.output.display().to_string();
     let mut writer: Writer<File> =
         Writer::create(&args.output, args.write.options()).with_context(place)?;
@@ -64,12 +66,8 @@ pub fn run(args: Args) -> Result<Ending> {
 }
 
 /// Refuses to write over the file that is being read.
-pub fn refuse_same(input: &std::path::Path, output: &std::path::Path) -> Result<()> {
-    let same = match (input.canonicalize(), output.canonicalize()) {
-        (Ok(a), Ok(b)) => a == b,
-        _ => false,
-    };
-    if same {
+pub fn refuse_same(input: &Path, output: &Path) -> Result<()> {
+    if is_same(input, output) {
         bail!("{} is the trace to be read: name another output", output.display());
     }
     Ok(())

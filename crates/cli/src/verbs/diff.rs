@@ -14,7 +14,7 @@ use crate::answer::out;
 use crate::count;
 use crate::erase::Erase;
 use crate::exit::Ending;
-use crate::input::Input;
+use crate::input::Trace;
 use crate::progress::Progress;
 
 /// Compare two traces.
@@ -68,7 +68,7 @@ enum Only {
 
 /// Runs the verb.
 pub fn run(args: Args) -> Result<Ending> {
-    let (a, b) = (Input::trace(&args.first)?, Input::trace(&args.second)?);
+    let (a, b) = (Trace::open(&args.first)?.reader, Trace::open(&args.second)?.reader);
     let depth = match args.only {
         Only::Insns => Depth::Insns,
         Only::Records => Depth::Records,

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ichnos_analyze::inventory::{Inventory, Share};
 use ichnos_base::{DriveError, Sink};
 use ichnos_convert::{Format, ReadOptions};
@@ -46,8 +46,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<Ending> {
     let mut input = Input::open(&args.file, args.from, &ReadOptions::default())?;
     let complete = !input.unfinished();
-    let bytes =
-        std::fs::metadata(&args.file).with_context(|| args.file.display().to_string())?.len();
+    let bytes = input.bytes()?;
     let place = args.file.display().to_string();
     let stock = Inventory::with_totals(input.promised());
     let mut sink = Progress::new(Erase(stock), input.insns(), "reading");

@@ -13,6 +13,7 @@ use serde_json::json;
 use super::cut::refuse_same;
 use crate::answer::out;
 use crate::exit::Ending;
+use crate::whole::{self, Whole};
 
 /// Copy all that is whole out of a damaged or truncated trace.
 ///
@@ -33,11 +34,14 @@ pub struct Args {
 /// Runs the verb.
 pub fn run(args: Args) -> Result<Ending> {
     refuse_same(&args.file, &args.output)?;
+    let whole = whole::unless_there(&args.file)?;
+    let input = whole.as_ref().map_or(&*args.file, Whole::path);
+    refuse_same(input, &args.output)?;
     // Read first: a file that is no trace must not cost another file its contents.
-    File::open(&args.file).with_context(|| args.file.display().to_string())?;
+    File::open(input).with_context(|| args.file.display().to_string())?;
     let file = File::create(&args.output)
         .with_context(|| format!("cannot make {}", args.output.display()))?;
-    let saved = ichnos_trace::salvage(&args.file, BufWriter::new(file)).with_context(|| {
+    let saved = ichnos_trace::salvage(input, BufWriter::new(file)).with_context(|| {
         format!("cannot salvage {} to {}", args.file.display(), args.output.display())
     })?;
     let lost: Vec<String> = saved.lost.iter().map(words).collect();

@@ -28,4 +28,5 @@ mod spool;
 mod support;
 mod switching;
 mod tools;
+mod unpacked;
 mod verbs;

@@ -245,13 +245,14 @@ impl Spooled {
         self.left.note()
     }
 
-    /// Gives all that is in it to a sink, until `stop` is set; `progress` hears how many bytes have been read, and how many there are.
+    /// Gives all that is in it to a sink, until `stop` is set; `progress` hears how many bytes have been read, and how many there are. Nobody
+    /// else can open it as long as this one is there, so it can be removed before anybody packs it again.
     ///
     /// # Errors
     ///
     /// As [`Tracee::collect`].
     pub fn pack<S: Sink>(
-        mut self,
+        &mut self,
         sink: &mut S,
         stop: &AtomicBool,
         progress: &mut dyn FnMut(u64, u64),
