@@ -124,7 +124,8 @@ fn interrupted_packing_goes_on_later() {
     let run = Run::from(child.wait_with_output().unwrap());
     assert_eq!(run.status, 7, "{}", run.stderr);
     assert!(run.stderr.contains("packing was interrupted"), "{}", run.stderr);
-    good(ichnos(&folder, &["check", "t.ichnos"]));
+    let check = good(ichnos(&folder, &["check", "t.ichnos"]));
+    assert!(check.stderr.contains("`ichnos pack t.ichnos`"), "{}", check.stderr);
     let part = insns(&folder, "t.ichnos");
     good(native(&folder, "cp", &["t.ichnos", "part.ichnos"]));
     good(ichnos(&folder, &["pack", "t.ichnos"]));

@@ -158,6 +158,14 @@ fn what_cannot_be_kept_is_answered_for() {
     assert!(run.stderr.contains("missing either"), "{}", run.stderr);
     assert_unpacked(&folder);
     good(native(&folder, "rmdir", &["t.ichnos.packing"]));
+    // No file may be as large as the trace.
+    let line =
+        format!("trap '' XFSZ; ulimit -f 100; {} info t.ichnos", env!("CARGO_BIN_EXE_ichnos"));
+    let run = shell(&folder, &line);
+    assert_eq!((run.status, run.stdout.as_str()), (2, ""), "{}", run.stderr);
+    assert_eq!(run.stderr.matches("File too large").count(), 2, "{}", run.stderr);
+    assert!(!folder.list().contains(&"t.ichnos.packing".into()));
+    assert_unpacked(&folder);
     good(ichnos(&folder, &["info", "t.ichnos"]));
     assert!(!folder.list().contains(&"t.ichnos.spool".into()));
 }
@@ -272,12 +280,17 @@ fn each_process_gets_its_file() {
         .current_dir(folder.path())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
+        // The program outlives its recorder, and must not hold what whoever runs the tests reads.
+        .stderr(Stdio::null())
         .spawn();
     let mut child = child.unwrap();
-    wait_until("a spool is made", || folder.size("t.%p.ichnos.spool") > 30_000_000);
+    let begun = || folder.list().into_iter().find(|name| !name.contains('%'));
+    wait_until("a spool and a trace are made", || {
+        folder.size("t.%p.ichnos.spool") > 30_000_000 && begun().is_some()
+    });
     child.kill().unwrap();
     child.wait().unwrap();
-    let begun = folder.list().into_iter().find(|name| !name.contains('%')).unwrap();
+    let begun = begun().unwrap();
     let run = good(ichnos(&folder, &["info", "--json", &begun]));
     assert!(run.stderr.contains(FIRST), "{}", run.stderr);
     assert_eq!(run.json()["complete"], true);

@@ -281,12 +281,13 @@ impl Spooled {
             _ => None,
         };
         let stopped = matches!(read, Ok(None));
-        match status {
-            Some(status) => gather.finish(end_of(status))?,
-            None if stopped => gather.break_off(GapReason::Overflow)?,
-            None => gather.break_off(GapReason::Damage)?,
-        }
-        read?;
+        let finished = match status {
+            Some(status) => gather.finish(end_of(status)),
+            None if stopped => gather.break_off(GapReason::Overflow),
+            None => gather.break_off(GapReason::Damage),
+        };
+        // What went wrong first says why.
+        read.and(finished)?;
         Ok(Packed { status, insns: gather.insns(), stopped })
     }
 }
