@@ -34,42 +34,55 @@ impl Onward<'_> {
         runs: &mut Vec<u8>,
         all: usize,
     ) {
-        let Self { bytes, held, at, expected, moved, execs } = self;
-        let (mut rest, mut here, mut count) = (*bytes, *at, 0);
-        let (mut told, mut by) = (*expected, *moved);
-        while let Some((identifier, behind)) = rest.split_first_chunk() {
+        let bytes = self.bytes;
+        let before = all - bytes.len();
+        let (mut here, mut by, mut count) = (self.at, self.moved, 0);
+        // Where the next execution begins, and the words of the one before it; and how many were expected before all of them.
+        let (mut at, mut held, mut told) = (0, 0, self.expected);
+        while let Some(identifier) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
             let identifier = u32::from_le_bytes(*identifier);
             // Those are never plain, and one of them is what places have that are not known by any.
             if identifier >= HIGH {
                 break;
             }
-            let Place { next, second, .. } = list[here];
-            let mut to = next as usize;
+            let mut to = list[here].next as usize;
             let is_next = list[to].note.identifier == identifier;
             if !is_next {
-                // The one before the expected is the next most likely.
-                to = second as usize;
+                let Some(second) = second(list, here, identifier) else { break };
+                to = second;
             }
             let note = &mut list[to].note;
-            if note.identifier != identifier || note.moves == ODD {
-                break;
-            }
-            let Some((words, behind)) = behind.split_at_checked(note.len.into()) else { break };
-            if !note.put_row(rows, (all - behind.len() - words.len()) as u32) {
+            let start = at + size_of::<u32>();
+            let end = start + usize::from(note.len);
+            let is_whole = end <= bytes.len() && note.moves != ODD;
+            if !is_whole || !note.put_row(rows, (before + start) as u32) {
                 break;
             }
             note.runs += 1;
             by += i64::from(note.moves);
-            if is_next {
-                told += 1;
-            } else {
-                (list[here].next, list[here].second) = (second, next);
-                put_varint(runs, std::mem::take(&mut told) << 1 | SECOND);
+            if !is_next {
+                let from = &mut list[here];
+                (from.next, from.second) = (from.second, from.next);
+                put_varint(runs, told.wrapping_add(count) << 1 | SECOND);
+                // Counts this one out.
+                told = (count + 1).wrapping_neg();
             }
             count += 1;
-            (here, rest, *held) = (to, behind, words);
+            (here, held, at) = (to, start, end);
         }
-        (*bytes, *at, *expected, *moved) = (rest, here, told, by);
-        *execs += count;
+        if count > 0 {
+            self.held = bytes.get(held..at).unwrap_or_default();
+        }
+        self.bytes = bytes.get(at..).unwrap_or_default();
+        (self.at, self.expected, self.moved) = (here, told.wrapping_add(count), by);
+        self.execs += count;
     }
+}
+
+/// The place before the expected one, which is the next most likely, if that is it.
+// By itself, so that the processor guesses which one it is, and need not wait for what says so.
+#[inline(never)]
+fn second(list: &[Place], here: usize, identifier: u32) -> Option<usize> {
+    let second = list[here].second as usize;
+    (list[second].note.identifier == identifier).then_some(second)
 }

@@ -168,9 +168,7 @@ impl Tables {
             has_before: table.has_before,
             is_own: table.is_own,
         };
-        for (known, before) in known.iter().zip(befores) {
-            tile.put(some, known, before, told);
-        }
+        tile.put(some, known, befores, told);
         rows[table.first as usize] = rows[table.next as usize - 1];
         (table.next, table.has_before) = (table.first + 1, true);
     }

@@ -20,6 +20,12 @@ const WIDTH_SHIFT: u32 = 3;
 /// About so many rows tell how costly a guess is.
 const SAMPLE: usize = 32;
 
+/// So many differences are compared at a time.
+const SOON: usize = 32;
+
+/// Of so many columns side by side words are fetched at a time, if all have eight bytes: then each row is gone to once for them.
+const BESIDE: usize = 4;
+
 /// What a column of a table knows from one tile to the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Before {
@@ -119,8 +125,8 @@ pub(crate) struct Tile {
 
 #[derive(Debug)]
 struct Column<W> {
-    /// The words, behind the one before them.
-    words: [W; ROWS + 1],
+    /// The words of so many columns, behind the one before them.
+    words: [[W; ROWS + 1]; BESIDE],
     /// How far each is from what was expected, behind what that was before.
     apart: [W; ROWS + 1],
     /// How far that is from the one before.
@@ -130,7 +136,7 @@ struct Column<W> {
 impl<W: Word> Default for Column<W> {
     fn default() -> Self {
         let (words, steps) = ([W::default(); ROWS + 1], [W::default(); ROWS]);
-        Self { words, apart: words, steps }
+        Self { words: [words; BESIDE], apart: words, steps }
     }
 }
 
@@ -146,18 +152,30 @@ pub(crate) struct Rows<'t> {
 }
 
 impl Tile {
-    /// Tells a column of some rows.
+    /// Tells the columns of some rows, which lie side by side.
     pub(crate) fn put(
         &mut self,
         rows: Rows<'_>,
-        known: &Known,
-        before: &mut Before,
+        known: &[Known],
+        befores: &mut [Before],
         told: &mut Told<'_>,
     ) {
-        if known.taken.is_wide() {
-            self.wide.put(rows, known, before, told);
-        } else {
-            self.narrow.put(rows, known, before, told);
+        let (mut known, mut befores) = (known, befores);
+        while let Some(first) = known.first() {
+            let beside = known.iter().take(BESIDE);
+            let wide = beside.take_while(|known| known.taken.is_wide()).count();
+            let count = match wide {
+                0 => self.narrow.fetch(rows, first),
+                _ => self.wide.fetch_some(rows, first, wide),
+            };
+            let (some, own) = (&known[..count], &mut befores[..count]);
+            for (nth, (known, before)) in some.iter().zip(own).enumerate() {
+                match wide {
+                    0 => self.narrow.put((rows, nth), known, before, told),
+                    _ => self.wide.put((rows, nth), known, before, told),
+                }
+            }
+            (known, befores) = (&known[count..], &mut befores[count..]);
         }
     }
 }
@@ -174,6 +192,14 @@ fn apart<W: Word>(words: &[W], out: &mut [W]) -> bool {
     any == W::default()
 }
 
+/// Whether all are the same. Most that are not differ soon.
+#[inline(always)]
+fn goes_on<W: Word>(differences: &[W]) -> bool {
+    let first = differences[0];
+    let differs = |some: &[W]| some.iter().fold(W::default(), |any, one| any.or(one.minus(first)));
+    differences.chunks(SOON).all(|some| differs(some) == W::default())
+}
+
 /// About how many bits some of these differences take, and some of those between neighbours; the first is the one before.
 #[inline(always)]
 fn costs<W: Word>(rows: usize, mut difference: impl FnMut(usize) -> W) -> [u32; 2] {
@@ -186,16 +212,78 @@ fn costs<W: Word>(rows: usize, mut difference: impl FnMut(usize) -> W) -> [u32; 
     costs
 }
 
-impl<W: Word> Column<W> {
-    #[inline(never)]
-    fn put(&mut self, rows: Rows<'_>, known: &Known, state: &mut Before, told: &mut Told<'_>) {
-        let Self { words, apart: differences, steps } = self;
+impl Column<u64> {
+    /// Fetches the words of up to so many columns side by side, of which this is the first; of how many it were.
+    fn fetch_some(&mut self, rows: Rows<'_>, first: &Known, count: usize) -> usize {
         let Rows { bytes, at, .. } = rows;
-        let (count, offset) = (at.len() - 1, usize::from(known.offset));
-        let words = &mut words[..=count];
-        for (word, at) in words.iter_mut().zip(at) {
+        debug_assert!(at.is_sorted());
+        // Rows lie in order. What is behind the words of the last may be fetched with them, if there is anything.
+        let last = at.last().map_or(0, |at| *at as usize) + usize::from(first.offset);
+        let left = bytes.len().saturating_sub(last) / size_of::<u64>();
+        match count {
+            1 => self.fetch(rows, first),
+            3.. if left >= BESIDE => self.fetch_all(rows, first).min(count),
+            _ => self.fetch_two(rows, first),
+        }
+    }
+
+    /// Fetches the words of [`BESIDE`] columns.
+    #[inline(never)]
+    fn fetch_all(&mut self, Rows { bytes, at, .. }: Rows<'_>, first: &Known) -> usize {
+        let offset = usize::from(first.offset);
+        let [a, b, c, d] = &mut self.words;
+        let words = a.iter_mut().zip(b).zip(c).zip(d);
+        for (at, (((a, b), c), d)) in at.iter().zip(words) {
+            let all: [u8; 8 * BESIDE] = piece(bytes, *at as usize + offset);
+            let word = |nth: usize| u64::load(&all, 8 * nth);
+            (*a, *b, *c, *d) = (word(0), word(1), word(2), word(3));
+        }
+        BESIDE
+    }
+
+    /// Fetches those of two.
+    #[inline(never)]
+    fn fetch_two(&mut self, Rows { bytes, at, .. }: Rows<'_>, first: &Known) -> usize {
+        let offset = usize::from(first.offset);
+        let [a, b, ..] = &mut self.words;
+        for (at, (a, b)) in at.iter().zip(a.iter_mut().zip(b)) {
+            let all: [u8; 16] = piece(bytes, *at as usize + offset);
+            (*a, *b) = (u64::load(&all, 0), u64::load(&all, 8));
+        }
+        2
+    }
+}
+
+/// Some bytes that begin there.
+#[inline(always)]
+fn piece<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
+}
+
+impl<W: Word> Column<W> {
+    /// Fetches the words of one column.
+    #[inline(never)]
+    fn fetch(&mut self, Rows { bytes, at, .. }: Rows<'_>, known: &Known) -> usize {
+        let offset = usize::from(known.offset);
+        for (word, at) in self.words[0].iter_mut().zip(at) {
             *word = W::load(bytes, *at as usize + offset);
         }
+        1
+    }
+
+    /// Tells a column, the words of which have been fetched as the `nth` of some.
+    #[inline(never)]
+    fn put(
+        &mut self,
+        (rows, nth): (Rows<'_>, usize),
+        known: &Known,
+        state: &mut Before,
+        told: &mut Told<'_>,
+    ) {
+        let Self { words, apart: differences, steps } = self;
+        let Rows { bytes, at, .. } = rows;
+        let count = at.len() - 1;
+        let words = &mut words[nth][..=count];
         if !rows.has_before {
             words[0] = W::default();
         }
@@ -206,7 +294,7 @@ impl<W: Word> Column<W> {
             told.heads.push(0);
             return;
         }
-        if apart(differences, steps) {
+        if goes_on(differences) {
             state.by_last = differences[count].whole();
             told.heads.push(AS_BEFORE);
             return;
@@ -232,9 +320,9 @@ impl<W: Word> Column<W> {
             for (nth, difference) in differences.iter_mut().enumerate().skip(1) {
                 *difference = base(nth);
             }
-            if guess & AS_BEFORE != 0 {
-                apart(differences, steps);
-            }
+        }
+        if guess & AS_BEFORE != 0 {
+            apart(differences, steps);
         }
         let last = differences[count].whole();
         *if guess & BY_BASE == 0 { &mut state.by_last } else { &mut state.by_base } = last;
@@ -342,114 +430,4 @@ impl Guess {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::places::{Base, Taken};
-
-    /// How a column's words come about.
-    fn column() -> impl Strategy<Value = Vec<u64>> {
-        let steps = prop_oneof![
-            Just(0_u64),
-            Just(8),
-            Just(u64::MAX),
-            any::<u8>().prop_map(u64::from),
-            any::<u64>()
-        ];
-        prop::collection::vec((0..5_u8, steps), 1..600).prop_map(|moves| {
-            let (mut word, mut by) = (0x7fff_1234_5678_u64, 0);
-            let moves = moves.iter().map(|(how, step)| {
-                match how {
-                    0 => by = *step,
-                    1 => word = *step,
-                    _ => {}
-                }
-                word = word.wrapping_add(by);
-                word
-            });
-            moves.collect()
-        })
-    }
-
-    proptest! {
-        /// Tiles of a column and of one beside it come back, whatever their width.
-        #[test]
-        fn tiles_come_back(
-            words in column(),
-            others in column(),
-            is_wide in any::<bool>(),
-            is_base_wide in any::<bool>(),
-            is_own in any::<bool>(),
-            rows in 1..=ROWS,
-        ) {
-            let width = |is_wide| if is_wide { ichnos_base::Width::Eight } else { ichnos_base::Width::Four };
-            let taken = |is_wide| Taken::new(ichnos_base::Register(3), width(is_wide));
-            let len = |is_wide| if is_wide { 8 } else { 4 };
-            // Each row: the other word, as one of an execution before, four bytes, and the word.
-            let (mut bytes, mut at) = (Vec::new(), vec![0]);
-            let before = len(is_base_wide) + 4;
-            for (word, other) in words.iter().zip(&others) {
-                bytes.extend_from_slice(&other.to_le_bytes()[..len(is_base_wide)]);
-                bytes.extend_from_slice(&[0xee; 4]);
-                at.push(bytes.len() as u32);
-                bytes.extend_from_slice(&word.to_le_bytes()[..len(is_wide)]);
-            }
-            let other = Known { taken: taken(is_base_wide), offset: 0, base: Base::NONE };
-            let base = Base::new(1, 0, &other, -(before as i32));
-            let known = Known { taken: taken(is_wide), offset: 0, base };
-            let (mut heads, mut bits) = (Vec::new(), Vec::new());
-            let mut planes: [Vec<u8>; PLANES] = Default::default();
-            let mut told = Told { heads: &mut heads, bits: &mut bits, planes: &mut planes };
-            let (mut tile, mut state) = (Tile::default(), Before::default());
-            let count = at.len() - 1;
-            for first in (0..count).step_by(rows) {
-                let at = &at[first..=count.min(first + rows)];
-                let rows = Rows { bytes: &bytes, at, has_before: first > 0, is_own };
-                tile.put(rows, &known, &mut state, &mut told);
-            }
-            let mut read = Read {
-                heads: Cursor::new(&heads),
-                bits: Cursor::new(&bits),
-                planes: std::array::from_fn(|i| Cursor::new(&planes[i])),
-            };
-            let (mut state, mut last) = (Before::default(), 0);
-            for first in (0..count).step_by(rows) {
-                let rows = rows.min(count - first);
-                let mut out = vec![0; rows];
-                let guess = read.get(rows, 1, &mut out).expect("a tile");
-                for (nth, difference) in out.into_iter().enumerate() {
-                    let cut = |word: u64, is_wide: bool| taken(is_wide).cut(word);
-                    let base = || if is_own { cut(others[first + nth], is_base_wide) } else { last };
-                    last = cut(guess.word(difference, &mut state, last, base), is_wide);
-                    prop_assert_eq!(last, cut(words[first + nth], is_wide));
-                }
-            }
-            let left = [&read.heads, &read.bits].into_iter().chain(&read.planes);
-            prop_assert_eq!(left.map(Cursor::left).sum::<usize>(), 0);
-        }
-    }
-
-    /// What repeats or goes on in steps takes a byte for all rows; what differs a little, a byte each.
-    #[test]
-    fn regular_columns_are_short() {
-        let len = |word: fn(u64) -> u64| {
-            let bytes: Vec<u8> = (0..=ROWS as u64).flat_map(|i| word(i).to_le_bytes()).collect();
-            let at: Vec<u32> = (0..=ROWS as u32).map(|i| i * 8).collect();
-            let taken = Taken::new(ichnos_base::Register(0), ichnos_base::Width::Eight);
-            let known = Known { taken, offset: 0, base: Base::NONE };
-            let (mut heads, mut bits) = (Vec::new(), Vec::new());
-            let mut planes: [Vec<u8>; PLANES] = Default::default();
-            let mut told = Told { heads: &mut heads, bits: &mut bits, planes: &mut planes };
-            let rows = Rows { bytes: &bytes, at: &at, has_before: true, is_own: true };
-            let mut state = Before { by_last: 8, by_base: 0 };
-            Tile::default().put(rows, &known, &mut state, &mut told);
-            heads.len() + bits.len() + planes.iter().map(Vec::len).sum::<usize>()
-        };
-        assert_eq!(len(|_| 7), 1);
-        assert_eq!(len(|i| 0x7000 + 8 * i), 1);
-        assert_eq!(len(|i| 0x7000 + (i * i) % 90), 1 + ROWS);
-        // One that differs: a bit for each, and its bytes.
-        assert_eq!(len(|i| if i == 100 { 0x1_0000 } else { 0 }), 1 + ROWS / 8 + 2 * 3);
-    }
-}
+mod tests;
