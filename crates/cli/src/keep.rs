@@ -18,11 +18,11 @@ use crate::distances::Distances;
 use crate::erase::Erase;
 use crate::exit::Ending;
 use crate::later::Later;
-use crate::live::{Bare, Collector, LiveArgs, Values, from_cache};
+use crate::live::{Bare, Collector, LiveArgs, Values, from_cache, from_inline};
 use crate::output::{TraceFile, WriteArgs, default_path};
 use crate::packing::Words;
 use crate::progress::Progress;
-use crate::spooling::{SpoolArgs, spool_of};
+use crate::spooling::{Recorded, SpoolArgs, spool_of};
 use crate::tool::Tool;
 
 /// What to collect, and where to.
@@ -87,29 +87,33 @@ impl KeepArgs {
         }
         let path = self.output.clone().unwrap_or_else(|| default_path(&self.command[0]));
         let options = self.write.options();
-        let traces = Traces::new(path.clone(), options);
+        let (traces, trace) = (Traces::new(path.clone(), options), path.clone());
         // Packing goes on beside collecting.
         let mut sink = Progress::new(Behind::new(traces), None, doing);
         let words = if self.quiet { Words::None } else { Words::Said };
-        let live = if self.live.runs_from_cache(collector, &self.command) {
+        let (program, args) = (&self.command[0], &self.command[1..]);
+        let recorded = if self.live.runs_from_cache(collector, &self.command) {
             self.live.refuse_stepping(values)?;
-            let later = Later::new(path, options, from_cache(&self.command[0], &self.command[1..]));
-            let recorded =
-                self.spool.record((&self.live, &self.command), &later, words, &mut sink)?;
-            if let Some(spool) = recorded.unpacked {
-                if !self.quiet {
-                    report_unpacked(&spool, &later.path);
-                }
-                return Ok(recorded.live.ending);
-            }
-            recorded.live
-        } else if self.spool.is_later() {
-            bail!("--pack later is for programs that are run from the code cache");
+            let later = Later::new(path, options, from_cache(program, args));
+            self.spool.record((&self.live, &self.command), &later, words, &mut sink)?
         } else if self.live.runs_inline(collector, &self.command) {
             self.live.refuse_stepping(values)?;
-            self.spool.record_inline((&self.live, &self.command), &path, words, &mut sink)?
+            let later = Later::new(path, options, from_inline(program, args));
+            self.spool.record_inline((&self.live, &self.command), &later, words, &mut sink)?
+        } else if self.spool.is_later() {
+            bail!("--pack later is for programs that are run natively or from the code cache");
         } else {
-            self.live.run(collector, &self.command, values, &mut sink)?
+            let live = self.live.run(collector, &self.command, values, &mut sink)?;
+            Recorded { live, unpacked: None }
+        };
+        let live = match recorded {
+            Recorded { live, unpacked: Some(spool) } => {
+                if !self.quiet {
+                    report_unpacked(&spool, &trace);
+                }
+                return Ok(live.ending);
+            }
+            Recorded { live, .. } => live,
         };
         let traces = sink.into_inner().into_inner();
         if let Some(traces) = traces.filter(|_| !self.quiet) {

@@ -289,7 +289,8 @@ impl LiveArgs {
         self.choice = choice;
     }
 
-    fn refuse_choice(&self, of: &str) -> Result<()> {
+    /// Refuses to record parts of something.
+    pub fn refuse_choice(&self, of: &str) -> Result<()> {
         if !self.choice.is_all() {
             bail!("--sample, --start, --stop, --control and the like: all is recorded of {of}");
         }
@@ -355,13 +356,13 @@ impl LiveArgs {
         S: Sink<Error = anyhow::Error>,
     {
         self.refuse_stepping(values)?;
-        self.inline_by((program, args), sink, asm::record)
+        self.inline_by(((program, args), &from_inline(program, args)), sink, asm::record)
     }
 
-    /// Runs a program built by `ichnos cc`; `collect` brings what it does to the sink.
+    /// Runs a program built by `ichnos cc`, whose trace comes from there; `collect` brings what it does to the sink.
     pub fn inline_by<S>(
         &self,
-        (program, args): (&OsString, &[OsString]),
+        ((program, args), about): ((&OsString, &[OsString]), &Provenance),
         sink: &mut S,
         collect: impl FnOnce(&asm::Config, &mut S) -> Recorded,
     ) -> Result<Live>
@@ -371,7 +372,6 @@ impl LiveArgs {
         if self.no_vdso {
             bail!("a program that traces itself sees the vdso; without it: `ichnos step`");
         }
-        let about = provenance(concat!("collect-asm ", env!("CARGO_PKG_VERSION")), program, args);
         about.with(|about| sink.begin(about))?;
         let (config, switcher) = self.inline_config(program, args)?;
         let outcome = collect(&config, sink);
@@ -512,6 +512,11 @@ fn is_noted(program: &OsString) -> bool {
 /// Where the trace of a program that runs from the code cache comes from.
 pub fn from_cache(program: &OsString, args: &[OsString]) -> Provenance {
     provenance(concat!("collect-exec ", env!("CARGO_PKG_VERSION")), program, args)
+}
+
+/// Where the trace of a program comes from that records itself.
+pub fn from_inline(program: &OsString, args: &[OsString]) -> Provenance {
+    provenance(concat!("collect-asm ", env!("CARGO_PKG_VERSION")), program, args)
 }
 
 /// Where a trace comes from: the collector knows only what runs.

@@ -36,7 +36,7 @@ pub struct SpoolArgs {
     #[arg(long, value_name = "BYTES", value_parser = count::count)]
     spool_limit: Option<u64>,
     /// When the trace is packed: beside the program as far as there is time, and then the rest, or later, by `ichnos pack`. Then nothing
-    /// is done for it but to store what the program tells, which costs the program and its user least (the code cache only).
+    /// is done for it but to store what the program tells, which costs the program and its user least.
     #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
     pack: Pack,
 }
@@ -111,14 +111,23 @@ impl SpoolArgs {
     pub fn record_inline(
         &self,
         (live, command): (&LiveArgs, &[OsString]),
-        trace: &Path,
+        later: &Later,
         words: Words,
         sink: &mut Kept,
-    ) -> Result<Live> {
-        let (path, limit) = self.room(trace);
+    ) -> Result<Recorded> {
+        let (path, limit) = self.room(&later.path);
         if limit == 0 {
-            return live.run(None, command, Values::Omit, sink);
+            let live = live.run(None, command, Values::Omit, sink)?;
+            return Ok(Recorded { live, unpacked: None });
         }
+        let when = match self.pack {
+            Pack::Beside => asm::Reads::Beside,
+            Pack::Later => asm::Reads::Later(later.note()),
+        };
+        if self.is_later() {
+            live.refuse_choice("a program built by `ichnos cc` whose trace is packed later")?;
+        }
+        let (spool, mut left) = (path.clone(), false);
         let (program, args) = command.split_first().context("no program is named")?;
         let packing = RefCell::new(Packing::new(words));
         let interrupt = interrupt::flag()?;
@@ -134,15 +143,20 @@ impl SpoolArgs {
             packing.borrow_mut().at(done, all);
             !is_broken_off()
         };
-        let live = live.inline_by((program, args), sink, |config, sink| {
-            let when = asm::Reads::Beside;
+        let what = ((program, args), &later.about);
+        let live = live.inline_by(what, sink, |config, sink| {
             let (place, stop) = (asm::SpoolPlace { path, limit, when }, &*interrupt.stop);
             let (hurried, ended, progress) = (&mut hurry, &mut ended, &mut progress);
             let spooling = asm::Spooling { place, stop, hurried, ended, progress };
-            asm::record_spooled(config, sink, spooling)
+            let outcome = asm::record_spooled(config, sink, spooling)?;
+            left = outcome.left;
+            Ok(outcome)
         });
         packing.borrow_mut().end();
-        let live = live?;
+        let live = live.with_context(|| match self.is_later() && spool.exists() {
+            true => format!("what was recorded is in {}: `ichnos pack`", spool.display()),
+            false => "the trace is not complete".to_owned(),
+        })?;
         let ending = match live.ending {
             Ending::Program(status) => Ending::Program(asked(status, early.get(), &interrupt)),
             other => other,
@@ -151,7 +165,8 @@ impl SpoolArgs {
             true => Some("interrupted"),
             false => is_broken_off().then_some("packing was interrupted"),
         };
-        Ok(Live { ending, cut_short })
+        let unpacked = left.then_some(spool);
+        Ok(Recorded { live: Live { ending, cut_short }, unpacked })
     }
 
     /// Whether the trace is to be packed when somebody asks for it.

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, anyhow};
 use ichnos_base::Sink;
+use ichnos_collect_asm as asm;
 use ichnos_collect_exec as exec;
 
 use crate::apart::Traces;
@@ -54,7 +55,7 @@ impl Unpacked {
             Ok(None) => return Ok(Found::InUse),
             Err(error) => return Err(error),
         };
-        let later = Later::read(maker.note(), path)?;
+        let (maker, later) = maker;
         Ok(Found::Free(Box::new(Self { maker, path: path.to_owned(), later })))
     }
 
@@ -86,7 +87,12 @@ impl Unpacked {
 enum Maker {
     /// The code cache.
     Exec(exec::Spooled),
+    /// That of programs which record themselves.
+    Asm(asm::Left),
 }
+
+/// What that one is called in notes.
+const INLINE: &str = "collect-asm ";
 
 /// How far a maker has come.
 struct Read {
@@ -97,21 +103,22 @@ struct Read {
 }
 
 impl Maker {
-    /// Takes hold of a spool; nothing if somebody else has.
-    fn open(path: &Path) -> Result<Option<Self>> {
-        match exec::Spooled::open(path) {
-            Ok(spool) => Ok(Some(Self::Exec(spool))),
+    /// Takes hold of a spool, and reads its note; nothing if somebody else has.
+    fn open(path: &Path) -> Result<Option<(Self, Later)>> {
+        let spool = match exec::Spooled::open(path) {
+            Ok(spool) => spool,
             // What the system says is of other kinds.
-            Err(exec::Error::Spool { source, .. }) if source.kind() == ErrorKind::Other => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// What the recorder noted.
-    fn note(&self) -> &[u8] {
-        match self {
-            Self::Exec(spool) => spool.note(),
-        }
+            Err(exec::Error::Spool { source, .. }) if source.kind() == ErrorKind::Other => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let later = Later::read(spool.note(), path)?;
+        let maker = match later.about.collector.starts_with(INLINE) {
+            true => Self::Asm(asm::Left::new(spool.into_spool())),
+            false => Self::Exec(spool),
+        };
+        Ok(Some((maker, later)))
     }
 
     /// Tells a sink all that is in the spool.
@@ -126,6 +133,15 @@ impl Maker {
                 let packed = spool.pack(sink, stop, progress).map_err(|error| match error {
                     exec::CollectError::Sink(e) => e,
                     exec::CollectError::Host(e) => e.into(),
+                    _ => anyhow!("the trace cannot be made"),
+                })?;
+                let is_cut = packed.status.is_none() && !packed.stopped;
+                Ok(Read { stopped: packed.stopped, is_cut })
+            }
+            Self::Asm(left) => {
+                let packed = left.pack(sink, stop, progress).map_err(|error| match error {
+                    asm::RecordError::Sink(e) => e,
+                    asm::RecordError::Collector(e) => e.into(),
                     _ => anyhow!("the trace cannot be made"),
                 })?;
                 let is_cut = packed.status.is_none() && !packed.stopped;

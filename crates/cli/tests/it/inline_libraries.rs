@@ -160,9 +160,9 @@ fn run(folder: &Folder, line: &str) {
 }
 
 /// A program and the libraries that it is linked with.
-struct Built {
-    program: String,
-    libraries: Vec<PathBuf>,
+pub struct Built {
+    pub program: String,
+    pub libraries: Vec<PathBuf>,
 }
 
 impl Built {
@@ -217,7 +217,7 @@ fn linked(folder: &Folder, flags: &str) -> Built {
 }
 
 /// The program with two libraries that it loads itself; their paths are its arguments.
-fn loading(folder: &Folder, flags: &str) -> Built {
+pub fn loading(folder: &Folder, flags: &str) -> Built {
     for (name, text) in [("plug_a.c", PLUG_A), ("plug_b.c", PLUG_B), ("loader.c", LOADER)] {
         folder.write(name, text);
     }

@@ -14,6 +14,7 @@ mod inline;
 mod inline_compare;
 mod inline_kernel;
 mod inline_kernels;
+mod inline_later;
 mod inline_libraries;
 mod inline_projects;
 mod inline_rust;

@@ -141,6 +141,7 @@ impl Tracer<'_> {
         if held.count() < self.pool.layout().buffers as usize {
             // The collector has one.
             self.stop_all(Some(task));
+            self.tell(Message::Starved {});
         } else if !self.take_from_idle(task)? {
             std::thread::sleep(A_WHILE);
             return Ok(None);

@@ -247,6 +247,7 @@ impl<'a, S: Sink> Collector<'a, S> {
                     self.told.event(*thread, self.threads.get_mut(thread), &event)?;
                 }
             }
+            Message::Starved {} => {}
             Message::Turnover { thread, moment } => self.turnover(*thread, *moment)?,
             Message::Left { thread, outer } => {
                 if let Some(state) = self.threads.get_mut(thread) {

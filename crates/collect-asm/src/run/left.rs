@@ -27,7 +27,6 @@ use crate::{Error, RecordError};
 /// A spool that a recording left behind.
 pub struct Left {
     spool: Spool,
-    path: PathBuf,
 }
 
 /// What came of making the trace of such a spool.
@@ -44,7 +43,7 @@ pub struct Packed {
 
 impl std::fmt::Debug for Left {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Left").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("Left").finish_non_exhaustive()
     }
 }
 
@@ -60,14 +59,10 @@ struct Index {
 }
 
 impl Left {
-    /// Opens a spool.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be read, or is no spool of this version.
-    pub fn open(path: &Path) -> Result<Self, Error> {
-        let spool = Spool::open(path).map_err(|source| Error::Spool { source })?;
-        Ok(Self { spool, path: path.to_owned() })
+    /// Such a spool, which nobody has read anything from.
+    #[must_use]
+    pub const fn new(spool: Spool) -> Self {
+        Self { spool }
     }
 
     /// What [`Later`](super::Reads::Later) said.

@@ -93,6 +93,8 @@ pub(crate) enum Message {
     Turnover { thread: u32, moment: Moment },
     /// It begins with its own memory here: that is its handle, by which others wait for its end.
     Handle { thread: u32, handle: u64 },
+    /// All threads wait until a buffer is given back.
+    Starved {},
     /// It ended; so many events were left until it would have been recorded again.
     End { thread: u32, at: Where, status: EndStatus, left: u64 },
 }
@@ -101,7 +103,7 @@ impl Message {
     /// Whose it is; nothing if it is a process's.
     pub(crate) const fn thread(&self) -> Option<u32> {
         Some(match self {
-            Self::Program { .. } => return None,
+            Self::Program { .. } | Self::Starved {} => return None,
             Self::Start { thread, .. }
             | Self::Exec { thread, .. }
             | Self::Library { thread, .. }

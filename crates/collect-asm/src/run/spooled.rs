@@ -17,6 +17,7 @@ use super::backlog::{Backlog, Desk, Place, Reader, Reads};
 use super::collect::{Collector, Result as Read};
 use super::message::{Buffers, Listener};
 use super::{Config, Outcome, form, run};
+use crate::code::Form;
 use crate::{Error, RecordError};
 
 /// How a recording by way of a spool goes on.
@@ -58,7 +59,9 @@ where
     let (give, freed) = channel();
     let later = matches!(spooling.place.when, Reads::Later(_));
     let config = &Config { keeps_files: later, ..config.clone() };
-    let (form, mut spooled, mut left) = (form(config, sink), 0, false);
+    // Who reads it later may take anything.
+    let form = if later { Form::Blocks } else { form(config, sink) };
+    let (mut spooled, mut left) = (0, false);
     let listener = Listener::Collector { tell, freed };
     let outcome = run((config, form, clock), listener, |pool| {
         let Spooling { place, stop, hurried, ended, progress } = spooling;

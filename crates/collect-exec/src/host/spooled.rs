@@ -245,6 +245,12 @@ impl Spooled {
         self.left.note()
     }
 
+    /// The spool itself, for whoever's it is if it is not one of ours.
+    #[must_use]
+    pub fn into_spool(self) -> Left {
+        self.left
+    }
+
     /// Gives all that is in it to a sink, until `stop` is set; `progress` hears how many bytes have been read, and how many there are. Nobody
     /// else can open it as long as this one is there, so it can be removed before anybody packs it again.
     ///

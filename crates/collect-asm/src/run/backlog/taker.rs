@@ -84,6 +84,10 @@ impl Taker {
             Message::End { thread, .. } => drop(self.alive.remove(thread)),
             _ => {}
         }
+        if matches!(message, Message::Starved {}) {
+            self.give_back();
+            return true;
+        }
         let filling = self.filling(&message);
         if let Some(journal) = &mut self.journal {
             journal.message(&message, filling);
@@ -112,6 +116,17 @@ impl Taker {
         self.keep_notes(Much::Enough);
         backlog.more.notify_all();
         true
+    }
+
+    /// Threads wait for the buffers that are kept to be read later.
+    fn give_back(&mut self) {
+        let backlog = Arc::clone(&self.backlog);
+        let mut state = backlog.lock();
+        if self.journal.as_ref().is_some_and(|journal| !journal.full.is_empty()) {
+            self.begin_once(&mut state);
+        }
+        drop(state);
+        backlog.more.notify_all();
     }
 
     /// Ends the program.
@@ -172,8 +187,10 @@ impl Taker {
     fn goes_to_disk(&mut self, state: &mut State, full: Full) -> bool {
         let stays = match &mut self.journal {
             Some(journal) if journal.spool.is_none() => {
-                journal.full.push(full);
-                journal.full.len() < FEW.min(self.backlog.pool.layout().buffers as usize)
+                let most = FEW.min(self.backlog.pool.layout().buffers as usize);
+                let stays = journal.full.len() + 1 < most;
+                journal.full.extend(stays.then_some(full));
+                stays
             }
             Some(_) => false,
             None => {
@@ -184,12 +201,16 @@ impl Taker {
         if stays || !state.has_room {
             return false;
         }
+        self.begin_once(state);
+        state.has_room
+    }
+
+    fn begin_once(&mut self, state: &mut State) {
         if let Some(place) = self.place.take() {
             // Without a file all waits in memory.
             let _ = self.begin(&place, state);
         }
-        state.has_room = self.writers.is_some();
-        state.has_room
+        state.has_room &= self.writers.is_some();
     }
 
     fn begin(&mut self, place: &Place, state: &mut State) -> io::Result<()> {
@@ -212,9 +233,7 @@ impl Taker {
             return Ok(());
         };
         journal.spool = Some(spool);
-        let mut full = std::mem::take(&mut journal.full);
-        // Who is told of it puts the last one there.
-        full.pop();
+        let full = std::mem::take(&mut journal.full);
         state.kept = 0;
         for full in full {
             state.fillings.insert(full.filling, At::Under);

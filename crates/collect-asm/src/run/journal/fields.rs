@@ -155,4 +155,5 @@ messages! {
     12: Turnover { thread, moment }
     13: Handle { thread, handle }
     14: End { thread, at, status, left }
+    15: Starved {}
 }

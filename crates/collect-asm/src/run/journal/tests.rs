@@ -46,6 +46,7 @@ fn messages() -> Vec<Message> {
         Message::Words { thread: 1, lane, buffer: 0, to: 0, last: false },
         Message::Create { thread: 1, child: 2 },
         Message::Left { thread: 1, outer },
+        Message::Starved {},
         Message::Stamp { thread: 1, ns: 12 },
         Message::Maps { thread: 1, gone: vec![], maps: vec![mapped.clone(), mapped] },
         Message::Turnover { thread: 1, moment: Moment { ns: 5, cpu: Some(1), starved: true } },
