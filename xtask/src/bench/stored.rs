@@ -142,7 +142,7 @@ pub fn time(folder: &Path, words: &[String], until: Until) -> Result<(f64, f64)>
 }
 
 /// Removes a trace, and its spool if there is one.
-fn remove(file: &Path) -> Result<()> {
+pub fn remove(file: &Path) -> Result<()> {
     std::fs::remove_file(file).with_context(|| format!("cannot remove {}", file.display()))?;
     let mut spool = file.as_os_str().to_owned();
     spool.push(".spool");
