@@ -37,7 +37,7 @@ const LIST: &str = "\
   mptrace  the tables of the MPTRACE paper: code expansion and dilation of programs built by
            `ichnos cc`, for each level of the planner (fetches sources, takes long);
            --quick: the kernels alone, on short inputs; names of levels or programs: those alone;
-           `stored`, `ended`: that table alone
+           `stored`, `ended`: that table alone; --once: `ended` from one round
   popspy   what tracing unmodified executables costs, beside Valgrind's tools (takes minutes);
            long, stored, short, start, memory: these parts alone; --rounds N; --elapsed: not processor
            time; `stored` is elapsed time until the program has ended, and until its trace is complete

@@ -75,21 +75,25 @@ struct Plan {
     levels: Vec<&'static str>,
     /// Names of programs; all if there are none.
     names: Vec<String>,
+    /// How often what ends is measured.
+    rounds: usize,
 }
 
 impl Plan {
     fn parse(args: &[String]) -> Result<Self> {
         let (levels, names) = (Vec::new(), Vec::new());
-        let mut plan = Self { extent: Extent::Whole, only: None, levels, names };
+        let (extent, rounds) = (Extent::Whole, ROUNDS);
+        let mut plan = Self { extent, only: None, levels, names, rounds };
         for arg in args {
             match LEVELS.iter().find(|level| *level == arg) {
                 _ if arg == "--quick" => plan.extent = Extent::Quick,
+                _ if arg == "--once" => plan.rounds = 1,
                 _ if arg == "stored" => plan.only = Some(Only::Stored),
                 _ if arg == "ended" => plan.only = Some(Only::Ended),
                 Some(level) => plan.levels.push(level),
                 None if arg.starts_with('-') => {
                     bail!(
-                        "expected --quick, `stored`, `ended`, a level ({}) or a program, found `{arg}`",
+                        "expected --quick, --once, `stored`, `ended`, a level ({}) or a program, found `{arg}`",
                         LEVELS.join(", ")
                     )
                 }
@@ -127,7 +131,7 @@ pub fn print(args: &[String]) -> Result<()> {
     let programs = plan.choose(programs)?;
     match plan.only {
         Some(Only::Stored) => return stored(&folder, &programs),
-        Some(Only::Ended) => return ended(&folder, &programs, plan.extent),
+        Some(Only::Ended) => return ended(&folder, &programs, &plan),
         None => {}
     }
     println!(
@@ -148,7 +152,7 @@ pub fn print(args: &[String]) -> Result<()> {
     dilation("own", &plan.levels, &rows, |f| f.own);
     dilation("all", &plan.levels, &rows, |f| f.all);
     stored(&folder, &programs)?;
-    ended(&folder, &programs, plan.extent)
+    ended(&folder, &programs, &plan)
 }
 
 fn expansion_heading(levels: &[&str]) {
@@ -244,7 +248,7 @@ fn stored(folder: &Path, programs: &[Program]) -> Result<()> {
 
 /// How long programs take that are busy for seconds: until they have ended, where what they stored is in memory, in the trace, or on
 /// disk, and packing is interrupted then; and until all of it is on disk, for a trace that is packed later.
-fn ended(folder: &Path, programs: &[Program], extent: Extent) -> Result<()> {
+fn ended(folder: &Path, programs: &[Program], plan: &Plan) -> Result<()> {
     println!(
         "\nelapsed time until the program has ended, and until all is on disk that is packed later"
     );
@@ -252,9 +256,9 @@ fn ended(folder: &Path, programs: &[Program], extent: Extent) -> Result<()> {
     let file = folder.join("stored.ichnos");
     let mut sums = [0.0; 2];
     for program in programs {
-        let args = if extent == Extent::Whole { &program.long } else { &program.short };
+        let args = if plan.extent == Extent::Whole { &program.long } else { &program.short };
         let mut least = [f64::MAX; 3];
-        for _ in 0..ROUNDS {
+        for _ in 0..plan.rounds {
             let alone = program.command(&[], args);
             let (_, native) = stored::time(folder, &alone, Until::Complete)?;
             let recorded = program.command(&storing(&file, ""), args);

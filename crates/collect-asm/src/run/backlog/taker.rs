@@ -227,7 +227,8 @@ impl Taker {
             }
         });
         state.file = Some(file?);
-        self.writers = writers;
+        let nobody = || io::Error::other("there is nobody who writes");
+        self.writers = Some(writers.ok_or_else(nobody)?);
         let Some(journal) = &mut self.journal else {
             state.hide(&spool);
             return Ok(());
